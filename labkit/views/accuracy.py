@@ -7,19 +7,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from ..trace.trace import Trace
 from . import style
 from .curves import Curve
 from .evaluations import EvaluationPanel
-
-
-def draw(
-    trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, against: str = "time"
-) -> AccuracyPanel:  # fmt: skip
-    """Draw the held-out accuracy up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""
-    return AccuracyPanel(reference, against).draw(trace, t, axes)
 
 
 class AccuracyPanel(EvaluationPanel):
@@ -31,12 +23,10 @@ class AccuracyPanel(EvaluationPanel):
     quantity: ClassVar[str] = "accuracy (%)"
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the unit, and the meaning of the dashed line."""
         reference = super().caption(trace, t)
         return "% of held-out samples" + (f" · {reference}" if reference else "")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """Return the curves of this run and of the reference run, and the target."""
         found = self.both(trace, t, 100.0, ".1%")
         target = trace.header.budget.accuracy
         if target is not None and len(found[0].x):
@@ -47,7 +37,6 @@ class AccuracyPanel(EvaluationPanel):
         return found
 
     def value(self, y: float) -> str:
-        """Return an accuracy in percent."""
         return f"{y:.2f}%"
 
     def ceiling(self, trace: Trace, highest: float) -> float:
@@ -55,7 +44,6 @@ class AccuracyPanel(EvaluationPanel):
         return 112.0
 
     def nothing(self, trace: Trace) -> str:
-        """Return the reason why there are no curves. Regressions and timing-only runs have no accuracy."""
         if trace.header.problem.timing_only:
             return "timing-only run: no evaluation"
         known = trace.column("evaluations", "accuracy")

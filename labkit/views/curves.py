@@ -42,12 +42,10 @@ class Curve:
 
 
 def this_run(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
-    """Return the curve of the current run."""
     return Curve(x, y, label, style.BLUE, "-", 2.4, True)
 
 
 def reference_curve(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
-    """Return the curve of the reference run."""
     return Curve(x, y, label, style.GREY, (0, (4, 2.5)), 1.6, name="reference")
 
 
@@ -75,11 +73,11 @@ class CurvesPanel(Panel):
         self.reference = reference
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """Return the curves to draw, the most important one first."""
+        """The most important curve comes first."""
         raise NotImplementedError
 
     def others(self, trace: Trace, t: int) -> list[Curve]:
-        """Return the curves that a subclass draws in addition, without labels."""
+        """What a subclass draws in addition, without labels."""
         return []
 
     def ceiling(self, trace: Trace, highest: float) -> float:
@@ -87,7 +85,6 @@ class CurvesPanel(Panel):
         return style.nice_above(1.06 * highest)
 
     def setup(self, axes: Any) -> Self:
-        """Create a pool of lines and labels."""
         super().setup(axes)
         axes.set_xlabel("seconds", **style.text(labelpad=2))
         self.lines = [axes.plot([], [], solid_joinstyle="round", zorder=5 - k / 10)[0] for k in range(MOST_CURVES)]
@@ -102,11 +99,9 @@ class CurvesPanel(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the name of the reference run."""
         return f"dashed: reference, {self.reference.header.strategy.name}" if self.reference is not None else ""
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw all curves up to `t`."""
         t = moment(trace, t)
         marks = [(self.across(trace, t, time), label) for time, label in event_labels(trace, t)]
         self.show(self.curves(trace, t)[:MOST_CURVES], self.end(trace, t), trace, marks)
@@ -130,7 +125,6 @@ class CurvesPanel(Panel):
         return "\n".join(found)
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the points of each curve."""
         found = []
         for curve in [*self._shown(trace, t), *self.others(trace, t)]:
             inside = np.isfinite(curve.y) & (curve.x >= 0) & (curve.x <= self.axes.get_xlim()[1])
@@ -149,7 +143,6 @@ class CurvesPanel(Panel):
         return f"{x:,.3f} s"
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the points of all curves."""
         curves = [*self._shown(trace, t), *self.others(trace, t)]
         rows = [(c.name, x, y) for c in curves for x, y in zip(c.x.tolist(), c.y.tolist())]
         return ("curve", self.axes.get_xlabel(), self.quantity), rows
@@ -223,7 +216,7 @@ class CurvesPanel(Panel):
         self.names[k].set_text(curve.label)
 
     def nothing(self, trace: Trace) -> str:
-        """Return the text shown if there is no curve."""
+        """The text shown if there is no curve."""
         return "no data yet"
 
 

@@ -26,11 +26,6 @@ LETTER, LINE = 8.0, 13.0  # pixels: width of a digit in a cell, height of a line
 NARROW = 420  # pixels: below this width the caption is short
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> DataDistributionPanel:
-    """Draw the shares on empty axes. `t` (ns) determines only which workers are marked as slowed."""
-    return DataDistributionPanel().draw(trace, t, axes)
-
-
 class DataDistributionPanel(Panel):
     """The panel "data_distribution": number of training samples of each class that every worker has."""
 
@@ -39,7 +34,6 @@ class DataDistributionPanel(Panel):
     margins: ClassVar[tuple[int, int, int, int]] = (58, 46, 22, 6)
 
     def setup(self, axes: Axes) -> Self:
-        """Create cells, bars, and a line."""
         super().setup(axes)
         style.plain_axes(axes, grid=None)
         for spine in axes.spines.values():
@@ -54,7 +48,6 @@ class DataDistributionPanel(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the meaning of the numbers."""
         shares = trace.header.shares
         if isinstance(shares, str):
             return ""
@@ -74,7 +67,6 @@ class DataDistributionPanel(Panel):
         return self._made
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw the table, if it is not drawn yet."""
         shares, slow = trace.header.shares, tuple(slowed(trace, moment(trace, t)))
         self.note.set_text(missing_text(shares, self.size[0]))
         for part in (self.axes.xaxis, self.axes.yaxis, self.image, self.bars, self.even):
@@ -91,7 +83,6 @@ class DataDistributionPanel(Panel):
             self._names(trace, shares, slow)
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return the number of samples in the cell, or the total of the row."""
         shares, row = trace.header.shares, int(np.floor(y))
         if isinstance(shares, str) or not 0 <= row < len(shares.counts):
             return ""
@@ -102,7 +93,6 @@ class DataDistributionPanel(Panel):
         return f"{name}: {sum(counts):,} training samples" if x >= shares.classes else ""
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the number of samples of each class that every worker has."""
         shares = trace.header.shares
         if isinstance(shares, str):
             return ("worker", "training samples"), []
@@ -112,7 +102,6 @@ class DataDistributionPanel(Panel):
         return ("worker", *classes, "training samples"), list(rows)
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the cells, and the total of each row."""
         shares = trace.header.shares
         if isinstance(shares, str):
             return []

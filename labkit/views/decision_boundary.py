@@ -30,11 +30,6 @@ FINER = 5
 NEAR = 6.0  # pixels: a readout has the sample that is this near
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> DecisionBoundaryPanel:
-    """Draw the regions as of `t` (ns), on empty axes."""
-    return DecisionBoundaryPanel().draw(trace, t, axes)
-
-
 class DecisionBoundaryPanel(Panel):
     """The panel "decision_boundary": the class that the model predicts at every point of a plane."""
 
@@ -44,7 +39,6 @@ class DecisionBoundaryPanel(Panel):
     margins: ClassVar[tuple[int, int, int, int]] = (40, 104, 26, 8)
 
     def setup(self, axes: Axes) -> Self:
-        """Create an image and four sets of points, filled at every update."""
         super().setup(axes)
         style.plain_axes(axes, grid=None, y_ticks=4)
         self.image = axes.imshow(
@@ -68,7 +62,6 @@ class DecisionBoundaryPanel(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the meaning of the colours, and the update shown."""
         shown = self._shown(trace)
         if shown is None:
             return ""
@@ -79,7 +72,6 @@ class DecisionBoundaryPanel(Panel):
         return "training points; no evaluation yet" if look is None else "predicted classes"
 
     def key(self, trace: Trace, t: int) -> Any:
-        """Return the time of the displayed predictions."""
         look = trace.predictions_at(t)
         return (look and look.time,)
 
@@ -88,7 +80,6 @@ class DecisionBoundaryPanel(Panel):
         return self.axes.get_visible(), bool(self.note.get_text())
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Colour the plane by the last predictions of the model."""
         t, shown = moment(trace, t), self._shown(trace)
         self.note.set_text("" if shown is not None else self._unavailable_text(trace))
         for part in (self.axes.xaxis, self.axes.yaxis, self.image, *self.axes.spines.values()):
@@ -110,7 +101,6 @@ class DecisionBoundaryPanel(Panel):
         self._legend(samples, said is not None, int(wrong.sum()))
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return the class that the model predicts at the point, and the nearest sample if there is one near."""
         shown = self._shown(trace)
         if shown is None:
             return ""
@@ -142,7 +132,6 @@ class DecisionBoundaryPanel(Panel):
         return "\n".join(said)
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the held-out samples: their features, classes and predictions."""
         columns = ("sample", "x", "y", "class", "predicted class")
         shown, said = self._shown(trace), predicted_classes(trace, t)
         if shown is None:
@@ -155,7 +144,6 @@ class DecisionBoundaryPanel(Panel):
         return columns, rows
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the held-out samples, from left to right."""
         places = sorted((float(x), float(y)) for _, x, y, _, _ in self.table(trace, t)[1])
         return [places] if places else []
 

@@ -77,12 +77,11 @@ class DisplayList(RendererBase):
 
     @property
     def points(self) -> np.ndarray:
-        """All points, float32 of shape (n, 2)."""
+        """Shape (n, 2), float32."""
         return np.concatenate(self._points, dtype=np.float32) if self._points else np.empty((0, 2), np.float32)
 
     @property
     def pixels(self) -> bytes:
-        """The pixels of all images."""
         return b"".join(self._pixels)
 
     def add(self, artists: Iterable[Artist]) -> DisplayList:
@@ -107,11 +106,9 @@ class DisplayList(RendererBase):
     # matplotlib's renderer interface ------------------------------------------------------------------------------------
 
     def get_canvas_width_height(self) -> tuple[float, float]:
-        """Size in pixels."""
         return self.width, self.height
 
     def points_to_pixels(self, points: Any) -> Any:
-        """Typographic points as pixels."""
         return points * _PIXELS
 
     def option_scale_image(self) -> bool:
@@ -124,7 +121,6 @@ class DisplayList(RendererBase):
         return style.width(s, size), size * _PIXELS, size * _PIXELS * 0.2
 
     def draw_path(self, gc: GraphicsContextBase, path: Path, transform: Any, rgbFace: Any = None) -> None:
-        """One line or shape."""
         line = rgbFace is None
         clip = (-9.0, -9.0, self.width + 9.0, self.height + 9.0) if line else None
         cleaned = path.cleaned(
@@ -138,7 +134,6 @@ class DisplayList(RendererBase):
     def draw_markers(
         self, gc: GraphicsContextBase, marker_path: Path, marker_trans: Any, path: Path, trans: Any, rgbFace: Any = None
     ) -> None:
-        """One shape at many points."""
         shape = marker_path.transformed(marker_trans)
         vertices = np.asarray(shape.vertices)
         codes = np.asarray(shape.codes) if shape.codes is not None else _line_codes(len(vertices))
@@ -177,7 +172,6 @@ class DisplayList(RendererBase):
         )  # fmt: skip
 
     def draw_image(self, gc: GraphicsContextBase, x: float, y: float, im: Any, transform: Any = None) -> None:
-        """Pixels in a box."""
         rows, columns = im.shape[:2]
         width, height = float(columns), float(rows)
         if transform is not None:  # of the unit square, relative to (x, y)
@@ -236,7 +230,6 @@ class DisplayList(RendererBase):
             self.instructions[-1]["round"] = True
 
     def _add_image(self, artist: AxesImage) -> None:
-        """The cells of an image, which the browser enlarges."""
         left, right, bottom, top = artist.get_extent()
         transform, values = artist.get_transform(), artist.get_array()
         x0, y0 = self._place_one(transform, left, top)
@@ -284,6 +277,7 @@ class DisplayList(RendererBase):
         known = self._affine.get(id(transform))
         if known is None:
             (a, c, e), (b, d, f), _ = transform.get_matrix().tolist()
+            # with the transform itself, so that no other one gets its id meanwhile
             known = self._affine[id(transform)] = transform, (a, -b, c, -d, e, self.height - f)
         return known[1]
 
@@ -467,14 +461,14 @@ def _is_empty(artist: Artist) -> bool:
 
 
 def _is_simple(artist: Collection) -> bool:
-    """Whether a collection has solid lines, no pattern, and no shape that is moved or scaled."""
+    """Solid lines, no pattern, and no shape that is moved or scaled."""
     styles: Any = artist.get_linestyle()
     solid = all(dashes is None for _, dashes in styles)
     return solid and not artist.get_hatch() and not len(artist.get_transforms()) and not np.any(artist.get_offsets())
 
 
 def _is_solid(artist: Line2D) -> bool:
-    """Whether a line is solid, has no markers and no missing values, and is short enough to be sent as it is."""
+    """A solid line, without markers and missing values, that is short enough to be sent as it is."""
     plain = (
         artist.get_linestyle() == "-" and artist.get_marker() in ("None", None, "") and not artist.get_path_effects()
     )
@@ -485,7 +479,7 @@ def _is_solid(artist: Line2D) -> bool:
 
 
 def _is_unscaled(artist: AxesImage) -> bool:
-    """Whether an image has one colour per cell."""
+    """One colour per cell."""
     return type(artist) is AxesImage and artist.get_interpolation() == "none" and artist.get_alpha() is None
 
 

@@ -36,7 +36,6 @@ class EvaluationPanel(CurvesPanel):
         self.against = against
 
     def setup(self, axes: object) -> Self:
-        """Create the artists, and label the horizontal axis."""
         super().setup(axes)
         self.axes.set_xlabel(UNITS[self.against], **style.text(labelpad=2))
         return self
@@ -52,7 +51,6 @@ class EvaluationPanel(CurvesPanel):
         return float(np.interp(time / NANO, when, x)) if len(x) else -1.0
 
     def position(self, x: float) -> str:
-        """Return a position on the horizontal axis as text."""
         return super().position(x) if self.against == "time" else f"{x:,.0f} {UNITS[self.against]}"
 
     def end(self, trace: Trace, t: int) -> float:

@@ -52,7 +52,7 @@ class LabFigure(Figure):
 
 
 def blank(width: int, height: int) -> LabFigure:
-    """Return an empty figure of this size in pixels."""
+    """Sizes in pixels."""
     figure = LabFigure(figsize=(width / style.DPI, height / style.DPI), dpi=style.DPI, facecolor=style.PAPER)
     FigureCanvasAgg(figure)
     return figure

@@ -27,8 +27,6 @@ def difference(measured: float, forecast: float) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A measured value and the forecast one."""
-
     measured: float
     forecast: float
 
@@ -77,7 +75,7 @@ class RunForecast:
     doubts: tuple[str, ...] = ()
 
     def part(self, t: int) -> ForecastPart:
-        """Return the part that holds at `t` (ns)."""
+        """The part that holds at `t` (ns)."""
         return [part for part in self.parts if part.start <= max(t, self.parts[0].start)][-1]
 
     def steps(self, values: Mapping[int, float | None], end: float) -> tuple[np.ndarray, np.ndarray]:

@@ -36,11 +36,6 @@ PALE = 0.04  # opacity at the median
 FULL = 2.0  # full colour at 2^2 times the median, and at 1/2^2 of it
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> GradientFlowPanel:
-    """Draw the newest gradient norms at `t` (ns) on empty axes."""
-    return GradientFlowPanel().draw(trace, t, axes)
-
-
 def step_rate(trace: Trace, t: int) -> float | None:
     """Return the factor by which a gradient is multiplied to give a step at `t` (ns), or None if a step is not such a
     multiple.
@@ -66,7 +61,6 @@ class GradientFlowPanel(Panel):
         self._norms = Norms()
 
     def setup(self, axes: Axes) -> Self:
-        """Create an arrow in the direction of the flow, on axes without lines."""
         super().setup(axes)
         style.plain_axes(axes, grid=None)
         for spine in axes.spines.values():
@@ -91,14 +85,12 @@ class GradientFlowPanel(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the meaning of numbers and colours."""
         workers = len(workers_of(trace))
         if workers > MOST_ROWS:
             return f"norm over {workers:,} workers · colour: relative to the median"
         return "norm · colour: relative to the layer's median"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Write and colour the newest norms."""
         t = moment(trace, t)
         workers, lengths = self._norms.newest(trace, t)
         known = bool((lengths[..., 0] != NO_NORM).any())
@@ -124,7 +116,6 @@ class GradientFlowPanel(Panel):
             text.set_text(_short_power(value) if math.isfinite(value) else "")
 
     def fixed(self) -> tuple[Artist, ...]:
-        """Return the arrow above the cells and its text."""
         return self.arrow, self.tail, self.way
 
     def axes_key(self) -> Any:
@@ -141,7 +132,6 @@ class GradientFlowPanel(Panel):
         return [name for name, _ in names], layers[: values.shape[1]], values
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return the norm of the cell."""
         rows, layers, values = self._shown(trace, t)
         row, column = round(y), round(x)
         if not (0 <= row < len(rows) and 0 <= column < len(layers)) or values[row, column] == NO_NORM:
@@ -149,13 +139,11 @@ class GradientFlowPanel(Panel):
         return f"{rows[row]}, {_spaced(layers[column])}: norm {values[row, column]:.6g}"
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the norm of each row and layer."""
         rows, layers, values = self._shown(trace, t)
         found = [(row, layer, values[i, j].item()) for i, row in enumerate(rows) for j, layer in enumerate(layers)]
         return ("worker", "layer", "norm of the gradient"), [each for each in found if each[2] != NO_NORM]
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the cells."""
         _, _, values = self._shown(trace, t)
         found = [
             [(float(j), float(i)) for j, value in enumerate(row) if value != NO_NORM] for i, row in enumerate(values)
@@ -240,7 +228,7 @@ def _written(value: float) -> str:
 
 
 def _short_power(value: float) -> str:
-    """Format a number as `1.3e−3`."""
+    """As `1.3e−3`."""
     return re.sub(r"e([+-])0*(\d)", r"e\1\2", f"{value:.1e}").replace("+", "").replace("-", "−")
 
 

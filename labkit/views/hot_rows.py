@@ -22,11 +22,6 @@ from .panel import Panel, Stops
 MOST_ROWS, MOST_SERVERS = 12, 12
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> HotRowsPanel:
-    """Draw the current counts on empty axes. A trace keeps totals by row, not their history."""
-    return HotRowsPanel().draw(trace, t, axes)
-
-
 class HotRowsPanel(Panel):
     """The panel "hot_rows": the rows of an embedding table that most batches use, and each server's share of the traffic."""
 
@@ -35,7 +30,6 @@ class HotRowsPanel(Panel):
     margins: ClassVar[tuple[int, int, int, int]] = (48, 12, 36, 8)
 
     def setup(self, axes: Axes) -> Self:
-        """Create the bars: rows on the left, servers on the right, with a gap between them."""
         super().setup(axes)
         style.plain_axes(axes, grid="y")
         self.bars = axes.bar(np.arange(MOST_ROWS + 1 + MOST_SERVERS), 0.0, width=0.72, linewidth=0, zorder=2)
@@ -43,15 +37,12 @@ class HotRowsPanel(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the meaning of the bars."""
         return "% of batches that need a row · % of the traffic"
 
     def key(self, trace: Trace, t: int) -> object:
-        """Return the displayed counts."""
         return tuple(hot_rows(trace, MOST_ROWS)), t // self.period
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Set the heights of the bars."""
         rows, servers = self._shown(trace)
         self.note.set_text("" if rows else "this model has no embedding table")
         batches = max(1, computed_gradients(trace))
@@ -71,7 +62,6 @@ class HotRowsPanel(Panel):
         self.axes.set_xlabel("row of the table   ·   server", **style.text(size=style.SMALL, labelpad=2))
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return the counts of the bar at `x`."""
         rows, servers = self._shown(trace)
         k, batches = round(x), computed_gradients(trace)
         if 0 <= k < len(rows):
@@ -83,7 +73,6 @@ class HotRowsPanel(Panel):
         return ""
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the batches that need each row, and the traffic of each server."""
         rows, servers = self._shown(trace)
         batches = max(1, computed_gradients(trace))
         found: list[tuple[Any, ...]] = [(f"row {row}", pulls, 100 * pulls / batches) for row, pulls, _ in rows]
@@ -91,7 +80,6 @@ class HotRowsPanel(Panel):
         return ("bar", "batches, or pulls and pushes", "share (%)"), found
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the tops of the bars."""
         rows, servers = self._shown(trace)
         places = [*range(len(rows)), *range(len(rows) + 1, len(rows) + 1 + len(servers))]
         _, table = self.table(trace, t)

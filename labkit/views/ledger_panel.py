@@ -31,11 +31,6 @@ COLOURS = {
 Line = tuple[str, int | None]
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> LedgerPanel:
-    """Draw the ledger at `t` (ns) on empty axes."""
-    return LedgerPanel().draw(trace, t, axes)
-
-
 def lines(book: dict[str, Any]) -> list[Line]:
     """Return (name, gradients) of every entry of the ledger that is not 0: computed first, then the categories."""
     found: list[Line] = [("computed", book["computed"]), ("applied", book["applied"])]
@@ -79,11 +74,9 @@ class LedgerPanel(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return an explanation of the bars."""
         return "each gradient is in one category"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw the ledger at `t`."""
         t = moment(trace, t)
         book = ledger(trace, t)
         shown = lines(book)[:MOST]
@@ -112,11 +105,9 @@ class LedgerPanel(Panel):
         self._write_verdict(book, t, trace, (len(shown) + 0.55) * step)
 
     def _step(self, bars: int) -> float:
-        """Return the distance of two bars in pixels."""
         return min(ROW, self._high / (bars + 1.1))
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return the number of gradients in the category of the bar."""
         book = ledger(trace, t)
         shown = lines(book)[:MOST]
         k = int(y // self._step(len(shown)))
@@ -128,13 +119,11 @@ class LedgerPanel(Panel):
         return f"{name}: {'unknown' if count is None else f'{count:,} gradients'}{share}"
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the number of gradients in each category."""
         return ("category", "gradients"), [
             (name, "" if count is None else count) for name, count in lines(ledger(trace, t))
         ]
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the beginnings of the bars."""
         count = len(lines(ledger(trace, t))[:MOST])
         return [[(float(BAR), (k + 0.5) * self._step(count)) for k in range(count)]]
 

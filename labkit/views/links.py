@@ -35,11 +35,6 @@ COLOURS = {
 UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "bytes/s"))
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> LinksPanel:
-    """Draw the bytes per second of each node just before `t` (ns) on empty axes."""
-    return LinksPanel().draw(trace, t, axes)
-
-
 @dataclass(frozen=True)
 class Row:
     """A row of the panel.
@@ -98,7 +93,6 @@ class LinksPanel(Panel):
         self._lookup = Lookup()
 
     def setup(self, axes: Axes) -> Self:
-        """Create the bars, the bandwidth line, and a text for each bar."""
         super().setup(axes)
         style.plain_axes(axes, grid="x", x_ticks=5)
         axes.spines["left"].set_visible(False)
@@ -118,7 +112,6 @@ class LinksPanel(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the meaning of the bars, and the averaging interval."""
         t = moment(trace, t)
         some = " · estimated" if skipped(trace, "messages") else ""
         lately = f" · last {style.plain(float(f'{min(t, recent_ns(trace)) / NANO:.3g}'))} s" if t > 0 else ""
@@ -129,7 +122,6 @@ class LinksPanel(Panel):
         return self._labelled
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw the rates just before `t`."""
         t = moment(trace, t)
         found, width = rows(trace, t, self._lookup), trace.header.cluster.bandwidth
         highest = max((max(row.into, row.out) for row in found), default=0.0)
@@ -154,7 +146,6 @@ class LinksPanel(Panel):
         self._write(found, size, width, quiet)
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return the rates of the row."""
         found, width = rows(trace, t, self._lookup), trace.header.cluster.bandwidth
         if not 0 <= round(y) < len(found):
             return ""
@@ -164,12 +155,10 @@ class LinksPanel(Panel):
         return "\n".join([f"{row.name}{', mean' if row.name.endswith(' others') else ''}", *said])
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the rates of all rows."""
         found = rows(trace, t, self._lookup)
         return ("node", "received (bytes/s)", "sent (bytes/s)"), [(row.name, row.into, row.out) for row in found]
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the beginnings of the bars."""
         return [[(0.0, float(k)) for k in range(len(rows(trace, t, self._lookup)))]]
 
     def _label(self, found: list[Row], unit: str, width: float | None) -> None:

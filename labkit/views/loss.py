@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from matplotlib.axes import Axes
-
 from ..trace.query import first_loss
 from ..trace.trace import Trace
 from . import style
 from .curves import Curve
 from .evaluations import EvaluationPanel
-
-
-def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, against: str = "time") -> LossPanel:
-    """Draw the held-out loss up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""
-    return LossPanel(reference, against).draw(trace, t, axes)
 
 
 class LossPanel(EvaluationPanel):
@@ -27,12 +20,10 @@ class LossPanel(EvaluationPanel):
     quantity: ClassVar[str] = "loss"
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the data, and the meaning of the dashed line."""
         reference = super().caption(trace, t)
         return "on held-out samples" + (f" · {reference}" if reference else "")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """Return the curves of this run and of the reference run."""
         return self.both(trace, t, 1.0, ".3g")
 
     def ceiling(self, trace: Trace, highest: float) -> float:
@@ -42,6 +33,5 @@ class LossPanel(EvaluationPanel):
         return style.nice_above(1.06 * min(highest, limit))
 
     def nothing(self, trace: Trace) -> str:
-        """Return the reason why there are no curves. Timing-only runs do not train."""
         timing = trace.header.problem.timing_only
         return "timing-only run: no evaluation" if timing else "no evaluation yet"

@@ -62,7 +62,6 @@ class ZoomInterval:
 
     @property
     def length(self) -> int:
-        """Length in ns."""
         return self.end - self.begin
 
 
@@ -96,11 +95,6 @@ def zoom_interval(trace: Trace, t: int, lookup: Lookup) -> ZoomInterval | None:
         )
     end = reported_interval_end(trace, rows, known, length)
     return ZoomInterval(end - length, end, min(end - length + round((t - known) / slower), end), slower)
-
-
-def draw(trace: Trace, t: int | None, axes: Axes) -> MessageZoomPanel:
-    """Draw the last updates before `t` (ns) on empty axes."""
-    return MessageZoomPanel().draw(trace, t, axes)
 
 
 class MessageZoomPanel(Panel):
@@ -161,7 +155,6 @@ class MessageZoomPanel(Panel):
         self.parts[name, now] = made
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the length of the interval, and the slowdown factor."""
         found = self._interval_at(trace, moment(trace, t))
         if found is None:
             return "the last updates in slow motion"
@@ -170,7 +163,6 @@ class MessageZoomPanel(Panel):
         return f"the {which} {duration(found.length)}{slower}; lines = messages"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw the interval for `t`, up to the position of its slow motion."""
         t = moment(trace, t)
         found = self._interval_at(trace, t)
         empty = "only totals were recorded" if totals_only(trace, "spans") else "no gradient yet"
@@ -196,7 +188,6 @@ class MessageZoomPanel(Panel):
         return self._last[2]
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return what the role of the row does at the time `x`, and its messages in flight."""
         rows, k = self._rows(trace, t), round(y)
         time = self._interval.begin + round(x * self._unit * NANO)
         if self._interval_at(trace, t) is None or not 0 <= k < len(rows) or time > t:
@@ -210,7 +201,6 @@ class MessageZoomPanel(Panel):
         return "\n".join(said)
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the activities and the messages of the interval."""
         columns = ("what", "role", "receiver", "begin (s)", "end (s)", "bytes")
         if self._interval_at(trace, t) is None:
             return columns, []
@@ -223,7 +213,6 @@ class MessageZoomPanel(Panel):
         return columns, rows
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the middle of each activity in the interval, role by role."""
         if self._interval_at(trace, t) is None:
             return []
         begin, end = self._interval.begin, min(self._interval.end, t)

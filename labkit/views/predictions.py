@@ -28,11 +28,6 @@ NEARLY = 0.85  # fewer rows are preferred if the images keep this share of the l
 NARROW = 420  # pixels: below this width a caption has no room for sentences
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> PredictionsPanel:
-    """Draw the last predictions before `t` (ns), on empty axes."""
-    return PredictionsPanel().draw(trace, t, axes)
-
-
 @dataclass(frozen=True)
 class Samples:
     """The data to draw. `predicted` is None before the first evaluation, and an entry is None if the model's output was
@@ -45,7 +40,6 @@ class Samples:
 
     @property
     def wrong(self) -> int:
-        """The number of wrong predictions."""
         return sum(a != b for a, b in zip(self.labels, self.predicted or ()))
 
 
@@ -79,7 +73,6 @@ class PredictionsPanel(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the number of wrong predictions, as text."""
         shown = self._shown(trace, t)
         if shown is None:
             return ""
@@ -94,12 +87,10 @@ class PredictionsPanel(Panel):
         return f"held-out {what}; {tiles}{boxed}"
 
     def key(self, trace: Trace, t: int) -> Any:
-        """Return the time of the displayed predictions."""
         look = None if self.given is not None else trace.predictions_at(t)
         return (look and look.time,)
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Show the last predictions of the model."""
         shown = self._shown(trace, t)
         self.note.set_text("" if shown is not None else missing_text(trace.header.samples, self.size[0]))
         count = len(shown.labels) if shown is not None else 0
@@ -112,7 +103,6 @@ class PredictionsPanel(Panel):
             self._write(shown)
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return the class of the sample, and the prediction."""
         shown = self._shown(trace, t)
         if shown is None:
             return ""
@@ -122,7 +112,6 @@ class PredictionsPanel(Panel):
         return next((_sentence(shown, int(k)) for k in np.flatnonzero(hit) if k < len(shown.labels)), "")
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the class and the prediction of each sample."""
         shown = self._shown(trace, t)
         said = shown.predicted if shown is not None and shown.predicted is not None else itertools.repeat("")
         labels = shown.labels if shown is not None else []
@@ -130,7 +119,6 @@ class PredictionsPanel(Panel):
         return ("sample", "class", "predicted class"), list(rows)
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the centres of the samples."""
         shown = self._shown(trace, t)
         if shown is None:
             return []
@@ -266,7 +254,6 @@ class PredictionsPanel(Panel):
 
 
 def _sentence(shown: Samples, k: int) -> str:
-    """Return the class and the prediction of one sample as text."""
     label = shown.labels[k]
     if shown.predicted is None:
         return f"sample {k + 1}: class {label}, no evaluation yet"
@@ -276,7 +263,6 @@ def _sentence(shown: Samples, k: int) -> str:
 
 
 def _letters(samples: RecordedSamples | str) -> int:
-    """Return the length of the longest class name."""
     if isinstance(samples, str):
         return 1
     return max((len(class_name(samples.names, number, LONGEST)) for number in range(samples.classes)), default=1)
@@ -294,7 +280,6 @@ def _checked(images: Any, labels: Any, predicted: Any, most: int) -> Samples:
 
 
 def _answers(name: str, given: Any) -> Any:
-    """Return the labels or predictions as a sequence."""
     try:
         found = given if isinstance(given, list | tuple) else np.asarray(given)
         if not isinstance(given, str | bytes) and len(found) >= 0:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.ticker import MaxNLocator
 
@@ -27,11 +26,6 @@ MOST_LINES, MOST_BINS = 6, 100
 BOUND = "bound"
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> ProgressPanel:
-    """Draw each worker's lead up to `t` (ns) on empty axes."""
-    return ProgressPanel().draw(trace, t, axes)
-
-
 class ProgressPanel(CurvesPanel):
     """The panel "progress": the lead of each worker over the slowest worker, in gradients."""
 
@@ -41,7 +35,6 @@ class ProgressPanel(CurvesPanel):
     tables: ClassVar[tuple[str, ...]] = ("spans", "progress")
 
     def setup(self, axes: Any) -> Self:
-        """Create a band in addition to the lines."""
         super().setup(axes)
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True, steps=[1, 2, 5, 10]))
         self._clocks = Clocks()
@@ -51,7 +44,6 @@ class ProgressPanel(CurvesPanel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return what the lines count."""
         if sampled(trace, "spans"):
             return "gradients applied, ahead of the slowest worker"
         many = len(roles_with_clock(trace)) > MOST_LINES
@@ -113,7 +105,6 @@ class ProgressPanel(CurvesPanel):
         return [Curve(x, y, words, style.RED, "-", 1.8, name=BOUND)]
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return the lead at time `x` (s) of each worker that has a line, and the bound."""
         found, names = self._clocks.leads(trace, t), [curve.name for curve in self._shown(trace, t)]
         k = int(np.searchsorted(found.time, round(x * NANO), side="right")) - 1
         if k < 0:
@@ -130,7 +121,6 @@ class ProgressPanel(CurvesPanel):
         return "\n".join([f"at {self.position(x)}", *said])
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the lead of each worker whenever it changes."""
         found = self._clocks.leads(trace, t)
         rows: list[tuple[Any, ...]] = []
         for role, lead in zip(found.roles, found.lead):

@@ -34,11 +34,6 @@ POINTS = 200
 THIS_RUN, AWAY = "this run", 14  # pixels between the centres of the dot and the label
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> StabilityPanel:
-    """Draw the edge of stability, and the run at `t` (ns), on empty axes."""
-    return StabilityPanel().draw(trace, t, axes)
-
-
 def edge(tau: Any) -> Any:
     """Return the largest rate x curvature that is stable at constant staleness `tau`."""
     return 2 * np.sin(np.pi / (2 * (2 * np.asarray(tau, float) + 1)))
@@ -102,7 +97,6 @@ class StabilityPanel(Panel):
         self._lookup = Lookup()
 
     def setup(self, axes: Axes) -> Self:
-        """Create two curves, the stable region, and the dot."""
         super().setup(axes)
         axes.set_yscale("log")
         axes.yaxis.set_minor_locator(NullLocator())
@@ -129,7 +123,6 @@ class StabilityPanel(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return whether the run is stable, as text with rate x curvature and the edge."""
         place = locate_run(trace, moment(trace, t), self._lookup)
         options = trace.header.strategy.options
         plain = options.get("optimizer") == "SGD()" and not options.get("compensation")
@@ -142,7 +135,6 @@ class StabilityPanel(Panel):
         return f"{'stable' if place.stable else 'unstable'}: {place.product:.3g}, edge at {limit:.3g}{aside}"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw the relevant part of the edge, and the run at `t`."""
         t = moment(trace, t)
         place = locate_run(trace, t, self._lookup)
         right = style.nice_above(max(8.0, 1.25 * place.tau if place else 0.0))
@@ -163,7 +155,6 @@ class StabilityPanel(Panel):
         self._draw_previous(trace, t, place)
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return both limits at staleness `x`, and the position of the run."""
         if x < 0:
             return ""
         said = [f"staleness {x:.4g}: edge {float(edge(x)):.4g}", f"no oscillation below {float(smooth_edge(x)):.4g}"]
@@ -174,7 +165,6 @@ class StabilityPanel(Panel):
         return "\n".join(said)
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the position of the run, and both limits at every whole staleness."""
         place = locate_run(trace, t, self._lookup)
         rows: list[tuple[Any, ...]] = []
         if place is not None:
@@ -184,7 +174,6 @@ class StabilityPanel(Panel):
         return ("what", "staleness (updates)", "rate × curvature"), rows
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the edge at every whole staleness, and at that of the run."""
         place = locate_run(trace, t, self._lookup)
         taus = {*map(float, range(int(self.axes.get_xlim()[1]) + 1)), *([place.tau] if place is not None else [])}
         return [[(tau, float(edge(tau))) for tau in sorted(taus)]]

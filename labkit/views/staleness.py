@@ -34,11 +34,6 @@ BULK = 0.99  # share of the gradients that the axis shows at least
 FAR = 2  # the axis ends before the largest value if that is so many times larger than the bulk
 
 
-def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None) -> StalenessPanel:
-    """Draw the staleness of all gradients applied up to `t` (ns) on empty axes."""
-    return StalenessPanel(reference).draw(trace, t, axes)
-
-
 @dataclass(frozen=True)
 class _Scale:
     """The bars: `wide` values each, from 0 to `last`. `over`: number of gradients above `last`; the largest is `largest`."""
@@ -54,7 +49,7 @@ class _Scale:
         return self.last + 0.5 + 0.5 * self.wide
 
     def kept(self, counts: Mapping[int, float]) -> dict[int, float]:
-        """The values that are not above `last`."""
+        """Without the values above `last`."""
         return {value: count for value, count in counts.items() if value <= self.last}
 
 
@@ -73,7 +68,6 @@ class StalenessPanel(Panel):
         self._now, self._before = StalenessCounts(), StalenessCounts()  # before a fault
 
     def setup(self, axes: Axes) -> Self:
-        """Create the bars, the line of the theoretical mean, the dashed line for comparison, and the pins."""
         super().setup(axes)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
         axes.set_xlabel("updates applied since the weights were read", **style.text(labelpad=2))
@@ -105,9 +99,6 @@ class StalenessPanel(Panel):
         return made
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the comparison with the forecast, what the bars count, the meaning of the dashed line (if it is drawn), and
-        the number of gradients of unknown staleness.
-        """
         then, parts = self._compared(trace, moment(trace, t)), []
         if self.forecast is not None:
             found = self.forecast.staleness(trace, moment(trace, t))
@@ -120,7 +111,6 @@ class StalenessPanel(Panel):
         return " · ".join(parts)
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw the bars, both lines and the pins as of `t`."""
         t = moment(trace, t)
         counts, then, theory = _histogram(self._now.at(trace, t)), self._compared(trace, t), expected_staleness(trace)
         empty = "only totals were recorded" if t > 0 and totals_only(trace, "applies") else "no gradient applied yet"
@@ -151,7 +141,6 @@ class StalenessPanel(Panel):
         self._pins(trace, pins, room)
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return the number and the share of the gradients of the bar at `x`."""
         counts = _histogram(self._now.at(trace, t))
         total, scale = sum(counts.values()), self._scale
         if not counts or x < -0.5:
@@ -168,11 +157,9 @@ class StalenessPanel(Panel):
         return f"{name}: {count:,} of {total:,} gradients ({count / total:.1%})"
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the number of gradients of each staleness."""
         return ("staleness (updates)", "gradients"), sorted(_histogram(self._now.at(trace, t)).items())
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the tops of the bars."""
         counts, scale = _histogram(self._now.at(trace, t)), self._scale
         total = sum(counts.values())
         left, share = _binned(scale.kept(counts), scale.wide, total)
@@ -201,7 +188,6 @@ class StalenessPanel(Panel):
         return _Scale(wide, last, sum(count for value, count in counts.items() if value > last), largest)
 
     def _overflow(self, scale: _Scale, total: int, room: LabelPlacement) -> None:
-        """Draw the bar of the values beyond the axis, and its label."""
         self.over.set_verts([])
         self.over_text.set_text("")
         if not scale.over:
@@ -270,7 +256,6 @@ class StalenessPanel(Panel):
 
 
 def _histogram(found: dict[str, Any]) -> dict[int, int]:
-    """Return {staleness: gradients}."""
     return {int(value): count for value, count in found["histogram"].items()}
 
 

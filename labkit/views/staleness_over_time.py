@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from ..formatting import short
@@ -28,11 +27,6 @@ STRETCHES = 40  # approximate number of intervals; their length is round, so the
 TOGETHER = 4  # moving average over this many intervals, because few gradients give a noisy mean
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> StalenessOverTimePanel:
-    """Draw the mean and spread of staleness up to `t` (ns) on empty axes."""
-    return StalenessOverTimePanel().draw(trace, t, axes)
-
-
 class StalenessOverTimePanel(CurvesPanel):
     """The panel "staleness_over_time": mean and spread of staleness over time. `forecast`: the forecast of the run."""
 
@@ -47,7 +41,6 @@ class StalenessOverTimePanel(CurvesPanel):
         self._course = StalenessHistory(0.05, 0.95)
 
     def setup(self, axes: Any) -> Self:
-        """Create a band and a line for theory."""
         super().setup(axes)
         self.band = PolyCollection([], facecolors=style.BLUE_MIST, edgecolors="none", zorder=1)
         axes.add_collection(self.band, autolim=False)
@@ -59,13 +52,11 @@ class StalenessOverTimePanel(CurvesPanel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the meaning of the lines and the band."""
         more = " · short dashes: forecast" + self.forecast.note if self.forecast is not None else ""
         doubts = [f" · doubtful: {doubt}" for doubt in self.forecast.doubts] if self.forecast is not None else []
         return "mean" + more + " · band: 5–95% of gradients" + "".join(doubts)
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Compute the intervals up to `t`, then draw."""
         t = moment(trace, t)
         self._slow = [role for role in slowdowns(trace, t) if role in slowed(trace, t)][:3]
         step = max(1, round(style.nice_above(t / NANO / STRETCHES) * NANO))
@@ -73,7 +64,6 @@ class StalenessOverTimePanel(CurvesPanel):
         super().update(trace, t)
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """Return the curves of the mean staleness of all gradients, and of each slowed worker."""
         x, mean, low, high, *own = self.found
         self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)] if len(x) else [])
         self._theory = expected_staleness(trace) if len(x) else None
@@ -91,12 +81,10 @@ class StalenessOverTimePanel(CurvesPanel):
         return found
 
     def others(self, trace: Trace, t: int) -> list[Curve]:
-        """Return the edges of the band."""
         x, _, low, high, *_ = self.found
         return [Curve(x, y, name=f"{share} of gradients") for share, y in (("5%", low), ("95%", high)) if len(x)]
 
     def highest(self) -> float:
-        """Return the larger of the upper edge of the band and the theoretical mean."""
         return max(float(self.found[3].max(initial=1.0)), self._theory[0] if self._theory else 0.0)
 
     def behind(self, room: LabelPlacement) -> None:
@@ -117,5 +105,4 @@ class StalenessOverTimePanel(CurvesPanel):
         room.put(self.theory_text, left, bottom, wide)
 
     def nothing(self, trace: Trace) -> str:
-        """Return the reason why there are no curves. Runs without rows have no history."""
         return "only totals were recorded" if totals_only(trace, "applies") else "no gradient applied yet"

@@ -70,13 +70,11 @@ def plain_axes(axes: Axes, grid: str | None = "both", x_ticks: int = 6, y_ticks:
 
 
 def numbers(axes: Axes) -> None:
-    """Format tick labels with `plain`."""
     axes.xaxis.set_major_formatter(FuncFormatter(plain))
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
 
 
 def text(colour: str = GREY, size: float = SMALL, **more: Any) -> dict[str, Any]:
-    """Return the keyword arguments for a text artist."""
     return {"color": colour, "fontsize": size, "fontfamily": FAMILY, "parse_math": False, **more}
 
 

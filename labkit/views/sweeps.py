@@ -72,7 +72,6 @@ class SweepSeries:
     high: np.ndarray
 
     def scaled(self, factor: float) -> SweepSeries:
-        """Return the series with its values multiplied by `factor`."""
         return SweepSeries(self.name, self.x, factor * self.median, factor * self.low, factor * self.high)
 
 
@@ -117,7 +116,7 @@ class Axis:
 
     @staticmethod
     def height(axes: Axes, values: np.ndarray) -> np.ndarray:
-        """Return values as parts of the height of the axes."""
+        """As parts of the height of the axes."""
         return _height(axes, values)
 
 
@@ -402,7 +401,6 @@ def _label_of(setting: str) -> str:
 
 
 def _empty(figure: Figure, left: int, top: int, words: str) -> None:
-    """Write into a panel why it is empty."""
     axes = _axes(figure, left, top, 0)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -422,14 +420,12 @@ def _complete(line: Mapping[str, Any]) -> bool:
 
 
 def _looks() -> Iterator[tuple[str, str, Any]]:
-    """Return mark, colour and dashes of each line."""
     for dashes in itertools.chain(["-"], itertools.repeat((0, (6, 2)))):
         for mark, colour in zip(MARKS, COLOURS):
             yield mark, colour, dashes
 
 
 def _height(axes: Axes, values: Any) -> Any:
-    """Return values as parts of the height of the axes."""
     bottom, top = axes.yaxis.get_transform().transform(np.array(axes.get_ylim()))
     return (axes.yaxis.get_transform().transform(np.asarray(values, dtype=float)) - bottom) / (top - bottom)
 

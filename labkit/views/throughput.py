@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
 from ..errors import nearest
@@ -31,13 +30,6 @@ from .panel import moment
 MOST_LINES = 8
 BANDS = 40  # times at which the band is computed
 COMPARED_EVERY = 500_000_000  # ns of engine time between two comparisons with the forecast
-
-
-def draw(
-    trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, of: str = "gradients"
-) -> ThroughputPanel:
-    """Draw the gradients, samples or bytes per second up to `t` (ns) on empty axes."""
-    return ThroughputPanel(reference, of).draw(trace, t, axes)
 
 
 class ThroughputPanel(CurvesPanel):
@@ -65,7 +57,6 @@ class ThroughputPanel(CurvesPanel):
         self._lines: list[np.ndarray] = []  # of single workers, or the median: seconds and rates, shape (n, 2)
 
     def setup(self, axes: Any) -> Self:
-        """Create a band and thin lines in addition to the curves."""
         super().setup(axes)
         self.band = PolyCollection([], facecolors=style.BLUE_MIST, edgecolors="none", zorder=1)
         self.each = LineCollection([], colors=style.BLUE_LINE, linewidths=1.0, zorder=2)
@@ -74,7 +65,6 @@ class ThroughputPanel(CurvesPanel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the comparison with the forecast, the unit, and the meaning of thin and dashed lines."""
         reference, workers = super().caption(trace, t), len(workers_of(trace))
         each = f"band: 5–95% of workers × {workers:,}" if workers > MOST_LINES else "thin: each worker"
         parts = [f"{self.of} per second", reference, each if workers > 1 else ""]
@@ -99,13 +89,11 @@ class ThroughputPanel(CurvesPanel):
         return t // max(1, round(pixel)), len(trace.events), trace.ending is None
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw the workers behind the curves."""
         t = moment(trace, t)
         self._highest = self._workers(trace, t)
         super().update(trace, t)
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """Return the curves of this run, of the reference run, and of the slowed workers."""
         x, y = rates(trace, t, None, self._counted)
         own = "this run " if self.reference is not None or self.forecast is not None else ""
         found = [this_run(x, y, own + self._text(y[-1]) if len(y) else "")]
@@ -141,11 +129,9 @@ class ThroughputPanel(CurvesPanel):
         return self._single[1]
 
     def value(self, y: float) -> str:
-        """Return a rate with its unit."""
         return f"{bytes_text(y)}/s" if self.of == "bytes" else f"{y:.4g}/s"
 
     def highest(self) -> float:
-        """Return the upper edge of the band."""
         return self._highest
 
     def behind(self, room: LabelPlacement) -> None:
@@ -154,7 +140,6 @@ class ThroughputPanel(CurvesPanel):
             room.curve(line[:, 0], line[:, 1], WEAK)
 
     def nothing(self, trace: Trace) -> str:
-        """Return the reason why there are no curves. Runs without rows have no history."""
         return "only totals were recorded" if totals_only(trace, "applies") else "no gradient applied yet"
 
     def _text(self, value: float) -> str:
@@ -166,7 +151,7 @@ class ThroughputPanel(CurvesPanel):
         return workers if workers > MOST_LINES else 1
 
     def _workers(self, trace: Trace, t: int) -> float:
-        """Draw the workers, and return the largest value drawn."""
+        """Return the largest value drawn."""
         if len(workers_of(trace)) > MOST_LINES:
             x, low, middle, high = self._percentile_band(trace, t)
             self._lines = [np.stack([x, middle], axis=-1)] if len(x) else []

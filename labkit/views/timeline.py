@@ -42,11 +42,6 @@ BOXES = (
 )  # fmt: skip
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> TimelinePanel:
-    """Draw the timeline of `trace` up to `t` (ns) on empty axes."""
-    return TimelinePanel().draw(trace, t, axes)
-
-
 def window_ns(trace: Trace) -> int:
     """Return the length of the window in ns: about sixteen gradients of the typical worker, rounded.
 
@@ -136,7 +131,6 @@ class TimelinePanel(Panel):
         self._most = MOST_ROWS
 
     def setup(self, axes: Axes) -> Self:
-        """Create a few collections, filled at every update."""
         super().setup(axes)
         style.plain_axes(axes, grid="x", x_ticks=9)
         axes.spines["left"].set_visible(False)
@@ -163,7 +157,6 @@ class TimelinePanel(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the meaning of the colours, and the length of the window."""
         green = "green = applied" + (" at the server" if trace.role_ids("server") else "")
         workers, servers = len(trace.role_ids("worker")), sum(len(trace.role_ids(k)[:MOST_SERVERS]) for k in SERVES)
         rows = len(shown_roles(trace, moment(trace, t), self._most)) - servers
@@ -175,7 +168,6 @@ class TimelinePanel(Panel):
         return f"{work}; {gap}; {green} · last {shown} s{some}"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Move the window to `t` and fill it."""
         t = moment(trace, t)
         first, window = self._window(trace, t)
         rows = shown_roles(trace, t, self._most)
@@ -199,7 +191,6 @@ class TimelinePanel(Panel):
         return max(0, t - window), window
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return the role of the row, and what it does at time `x` (s)."""
         rows = shown_roles(trace, t, self._most)
         k, time = round(y), round(x * NANO)
         if not 0 <= k < len(rows) or time > t:
@@ -208,13 +199,11 @@ class TimelinePanel(Panel):
         return f"{trace.roles[rows[k]]}: {activity_at(trace, t, rows[k], time, near, self._lookup)}"
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return what the roles did in the window."""
         first, window = self._window(trace, t)
         rows = activities(trace, t, first, first + window, self._lookup)
         return ("role", "activity", "begin (s)", "end (s)"), list(rows)
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the middle of each activity in the window, and the present time, role by role."""
         first, window = self._window(trace, t)
         found = activities(trace, t, first, first + window, self._lookup)
         rows: list[Stops] = []

@@ -37,11 +37,6 @@ STEPS = np.linspace(0, 1, 13)
 NEAR = 6.0  # pixels: a readout has the message or the link that is this near
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> TopologyPanel:
-    """Draw the roles of a run and their messages at `t` (ns) on empty axes."""
-    return TopologyPanel().draw(trace, t, axes)
-
-
 def way(start: tuple[float, float], end: tuple[float, float], bend: float, at: np.ndarray) -> np.ndarray:
     """Return points of the line from `start` to `end` that bends `bend` pixels to the right, shape (len(at), 2).
 
@@ -122,14 +117,12 @@ class TopologyPanel(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the meaning of the colours, and the number of messages in flight now."""
         t = moment(trace, t)
         flying = in_flight(trace, t, self._lookup)
         what = "blue: gradients, green: weights" if trace.role_ids("server") else "messages between workers"
         return what + (f" · {flying:,} in flight" if flying else "")
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw roles and links as of `t`, and the current position of the replay."""
         t = moment(trace, t)
         wide, high = pixels_of(self.axes)
         self.axes.set_xlim(0, wide)
@@ -172,7 +165,6 @@ class TopologyPanel(Panel):
         return self._scene(trace, t, wide, high - FOOT)
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
-        """Return the message, the node or the link at the point (pixels)."""
         scene = self._scene_now(trace, t)
         replayed, phase = replay(trace, t, self._lookup)
         for i, (a, b, place) in self._flying(scene, replayed, phase).items():
@@ -194,7 +186,6 @@ class TopologyPanel(Panel):
         return min(found)[1] if found else ""
 
     def _node_text(self, trace: Trace, t: int, node: Node) -> str:
-        """Return the state of a node and its recent rates."""
         rates = traffic_by_node(trace, traffic(trace, max(0, t - recent_ns(trace)), t, self._lookup))
         into, out = (sum(rates[role][k] for role in node.roles if role in rates) for k in (0, 1))
         factor = max((slowed(trace, t).get(role, 1.0) for role in node.roles), default=1.0)
@@ -209,7 +200,6 @@ class TopologyPanel(Panel):
         )
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Return the recent traffic of each link."""
         scene = self._scene_now(trace, t)
         rows = [
             (scene.nodes[a].name, scene.nodes[b].name, rate) for (a, b), rate in self._rates(trace, t, scene).items()
@@ -217,7 +207,6 @@ class TopologyPanel(Panel):
         return ("sender", "receiver", "bytes per second"), list(rows)
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
-        """Return the nodes: servers, then each row of workers, or the ring."""
         scene, (servers, rows) = self._scene_now(trace, t), nodes_of(trace, t)
         place = dict(zip(scene.nodes, scene.places))
         return [[place[node] for node in row] for row in (servers, *rows) if row]
@@ -306,7 +295,6 @@ class TopologyPanel(Panel):
         return found
 
     def _show_slow_motion(self, replayed: Replay | None, phase: float, wide: float) -> None:
-        """Draw the replay at its current position."""
         self.note.set_text("" if replayed is not None or self.rates else "no update yet")
         self.track.set_segments([])
         self.slow_motion.set_text("")
@@ -335,7 +323,6 @@ def _ink(node: Node) -> str:
 
 
 def _diameter(scene: _Scene, k: int) -> float:
-    """Return the diameter of node `k` in points."""
     node = scene.nodes[k]
     if node.many:
         return 23.0

@@ -59,8 +59,6 @@ def nodes_of(trace: Trace, t: int) -> tuple[list[Node], list[list[Node]]]:
 
 @dataclass(frozen=True)
 class _Highlighted:
-    """Roles that are slowed, and roles that do not run."""
-
     slow: set[int]
     conditions: dict[int, str]
 

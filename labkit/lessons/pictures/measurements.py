@@ -149,7 +149,7 @@ def side_by_side(panel: str, runs: Mapping[str, RunOrTrace]) -> LabFigure:
 
 
 def _box() -> tuple[float, float, float, float]:
-    """Return the position of the axes in figure coordinates."""
+    """In figure coordinates."""
     wide, high = SIZE
     return LEFT / wide, BELOW / high, (wide - LEFT - RIGHT) / wide, (high - BELOW - ABOVE - 18) / high
 

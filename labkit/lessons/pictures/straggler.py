@@ -161,7 +161,6 @@ def _timeline(axes: Axes, trace: Trace, rows: list[int], first: int, until: int,
 
 
 def _bars(axes: Axes, trace: Trace, rows: list[int], counts: dict[int, int], most: int, until: int) -> None:
-    """Draw the number of applied gradients of each worker."""
     axes.set_axis_off()
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(0, most * 1.5)
