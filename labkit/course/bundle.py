@@ -49,8 +49,6 @@ class Bundle:
 
 
 class ReleaseFiles(NamedTuple):
-    """The files of a release, all for the students."""
-
     notebook: Path
     bundle: Path
     configuration: Path

@@ -29,7 +29,6 @@ def normalize_newlines(source: str) -> str:
 
 
 def has_region(source: str, region: Region) -> bool:
-    """Whether a line is one of the two delimiters."""
     return any(line.strip() in region for line in source.split("\n"))
 
 

@@ -59,15 +59,12 @@ class NotebookErrors(BadInput):
     """All errors of a notebook; `lines` has one line for each."""
 
     def __init__(self, where: str, lines: list[str]) -> None:
-        """Make one message of the lines."""
         self.lines = lines
         super().__init__(f"{where}: " + (lines[0] if len(lines) == 1 else "\n  " + "\n  ".join(lines)))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a reference notebook or of a release."""
-
     number: int
     kind: str
     source: str
@@ -97,11 +94,11 @@ class Assignment:
     notebook: Mapping[str, Any] = field(repr=False)
 
     def of_kind(self, *kinds: str) -> list[Cell]:
-        """Return the cells of these kinds, in order."""
+        """In order."""
         return [cell for cell in self.cells if cell.kind in kinds]
 
     def questions(self) -> list[str]:
-        """Return the questions, in the order of their first cells."""
+        """In the order of their first cells."""
         return list(dict.fromkeys(cell.question for cell in self.cells if cell.question))
 
     def markers(self) -> dict[str, str]:
@@ -198,7 +195,6 @@ def _parse_metadata(metadata: Any, wrong: list[str]) -> dict[str, Any]:
 
 
 def _bad_variants(variants: Any) -> list[str]:
-    """Return the errors in the declaration of the variants."""
     if not isinstance(variants, dict):
         return [
             f'notebook metadata: "variants" is {shown(variants)}; allowed: {{name: [{{"value": ..., "words": "..."}}, ...]}}'

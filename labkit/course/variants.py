@@ -38,6 +38,7 @@ def digest(assignment: Assignment, seed: str | None) -> str:
     return f"{_number(assignment.name, 'digest', seed):064x}"[:12] if seed is not None else "first"
 
 
+# a hash and not `random`, because it is the same on every version of Python
 def _number(*words: str) -> int:
     return int.from_bytes(hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).digest())
 

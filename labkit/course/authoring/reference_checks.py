@@ -74,7 +74,6 @@ def _variant(reference: Assignment) -> list[str]:
 
 
 def _cell(reference: Assignment, cell: Cell) -> list[str]:
-    """Return the errors in the source of one cell."""
     wrong = [
         f"there is no variant {name!r} for {{{{{name}}}}}; allowed: {', '.join(sorted(reference.variants)) or 'none'}"
         for name in unknown_places(reference, cell)

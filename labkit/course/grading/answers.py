@@ -148,7 +148,6 @@ class _Collector:
                 self.waiting.append(self._python(text))
 
     def _answer(self, name: str, source: str) -> None:
-        """Add a part of an answer."""
         if name not in self.parts:
             self.before[name], self.parts[name] = self.waiting, [self._python(source)]
         else:
@@ -157,7 +156,6 @@ class _Collector:
         self.waiting = []
 
     def _without_tests(self, source: str) -> str:
-        """Return the source without tests that were merged into it."""
         for text in sorted(self.fixed, key=len, reverse=True):
             if "\n" in text and text in source:
                 source = source.replace(text, "")

@@ -74,7 +74,6 @@ class Grading:
 
     @property
     def graded(self) -> int:
-        """The number of results."""
         return len(self.results)
 
     def read(

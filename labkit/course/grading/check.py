@@ -30,8 +30,6 @@ _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of a check, with warnings."""
-
     result: Result
     title: str
     saved: str
@@ -76,7 +74,6 @@ def open_notebook(notebook: Path, bundle: Path | None) -> StudentNotebook:
 
 
 def check(opened: StudentNotebook, harness: Harness) -> CheckResult:
-    """Run the visible tests on a student's notebook."""
     notebook, saved, known = opened.path, opened.saved, opened.bundle
     found = opened.content
     student = plain_student(notebook.name, notebook.name)

@@ -21,7 +21,6 @@ border-bottom:1px solid #ccc}pre{white-space:pre-wrap;background:#f4f4f4;padding
 
 
 def page(result: Result, title: str) -> str:
-    """Return the HTML page of a result."""
     parts = [f"<h1>{_html(title)}</h1>", f"<p>{_html(result.student.name)}</p>"]
     if result.problem:
         parts.append(f'<p class="no">Nothing could be graded: {_html(result.problem)}.</p>')

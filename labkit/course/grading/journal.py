@@ -50,7 +50,7 @@ def fingerprint_of_reference(base: Assignment, variant: str) -> str:
 
 
 def fingerprint_of_submission(submission: Submission) -> str:
-    """Return the fingerprint of a submission: of the student, the path, and the content as it was read."""
+    """Of the student, the path, and the content as it was read."""
     content = None
     if submission.answers is not None:
         found = submission.answers
@@ -159,7 +159,6 @@ class Journal:
 
 
 def _result(data: Mapping[str, Any]) -> Result:
-    """Restore a result from `Result.as_json`."""
     questions = []
     for each in data["questions"]:
         tests = tuple(TestScore(**{name: test[name] for name in TEST}) for test in each["tests"])

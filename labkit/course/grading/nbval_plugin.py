@@ -127,7 +127,6 @@ def _stored_output(output: Any) -> dict[str, Any]:
 
 
 def pytest_sessionfinish(session: Any) -> None:
-    """Write the report, if a file is given."""
     path = session.config.getoption("--labkit-report")
     if path:
         Path(path).write_text(json.dumps(session.config._labkit_cells), encoding="utf-8")

@@ -32,6 +32,7 @@ def main(parent: str, descriptor: str, confined: str, processor_s: str, memory: 
     end_with_parent(int(parent))
     request = json.loads(sys.stdin.buffer.read())
     most = int(memory)
+    # It was opened by the parent, because a confined process cannot open files.
     with os.fdopen(int(descriptor), "rb") as stream:
         limit(confined == "1", int(processor_s), most)
         try:
@@ -80,7 +81,6 @@ class RequestHandler:
             write({"problem": str(why)})
 
     def about(self, stream: BinaryIO) -> None:
-        """Write the metadata of a notebook."""
         try:
             notebook = parse_submitted(_content(stream))
         except BadInput as why:

@@ -214,7 +214,6 @@ class ReportFiles:
             self._csv()
 
     def add(self, i: int, result: Result) -> None:
-        """Write another result."""
         self._results[i] = result
         self._page(i)
         self._csv()

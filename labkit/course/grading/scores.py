@@ -61,12 +61,11 @@ class QuestionScore:
 
     @property
     def points(self) -> float:
-        """The points of the question's tests."""
         return sum(test.points for test in self.tests)
 
     @property
     def earned(self) -> float:
-        """The points of the tests that passed."""
+        """Of the tests that passed."""
         return sum(test.points for test in self.tests if test.passed)
 
     @property
@@ -76,7 +75,7 @@ class QuestionScore:
 
     @property
     def hints(self) -> list[str]:
-        """The hints for the student, without duplicates."""
+        """For the student, without duplicates."""
         return list(dict.fromkeys(test.hint for test in self.tests if test.hint))
 
 
@@ -94,12 +93,11 @@ class Result:
 
     @property
     def earned(self) -> float:
-        """The points of all tests that passed."""
+        """Of the tests that passed."""
         return sum(question.earned for question in self.questions)
 
     @property
     def points(self) -> float:
-        """The points of all tests."""
         return sum(question.points for question in self.questions)
 
     def as_json(self) -> dict[str, Any]:
@@ -117,7 +115,6 @@ def format_points(points: float) -> str:
 
 
 def zero_scores(base: Assignment) -> tuple[QuestionScore, ...]:
-    """Return all questions without points."""
     return score_questions(base, RunResult({}), {}, {}, "")
 
 
@@ -274,7 +271,6 @@ def _what(cell: Cell, line: int) -> str:
 
 
 def _printed(outputs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the text that a cell printed."""
     texts = []
     for output in outputs:
         text = output.get("text") if output.get("name") == "stdout" else output.get("data", {}).get("text/plain")

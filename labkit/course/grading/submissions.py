@@ -119,6 +119,7 @@ class _File:
         return self.inner.name.lower().endswith(".zip")
 
 
+# The first name is written by the platform; students can choose all later names, so these do not tell who they are.
 @dataclass
 class _StudentFiles:
     """All files under one first name of a zip or folder."""
@@ -133,7 +134,6 @@ class _StudentFiles:
 
     @property
     def problem(self) -> str:
-        """Why there is nothing to read."""
         if not self.others:
             return "there is no file in it"
         more = ", ..." if len(self.others) >= MAX_OTHERS else ""
@@ -356,7 +356,6 @@ def _attempts(
 
 
 def _read(files: Sequence[_File], base: Assignment, reader: Reader) -> tuple[list[ReadNotebook], int]:
-    """Read files in one process, and return the result of `Reader.read`."""
     first = files[0]
     if first.problem:
         return [ReadNotebook("", problem=first.problem)], 0

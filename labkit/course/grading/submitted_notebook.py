@@ -35,8 +35,6 @@ class SubmittedCell:
 
 @dataclass(frozen=True)
 class SubmittedNotebook:
-    """A notebook without its outputs."""
-
     cells: tuple[SubmittedCell, ...]
     assignment: str = ""
     variant: str = ""
@@ -131,5 +129,5 @@ def _table(value: Any) -> Mapping[str, Any]:
 
 
 def _short_text(value: Any) -> str:
-    """Return the value if it is a string of at most 200 characters; else return ""."""
+    """ "" if the value is not a string of at most 200 characters."""
     return value if isinstance(value, str) and len(value) <= 200 else ""

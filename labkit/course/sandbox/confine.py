@@ -86,6 +86,7 @@ def confine(processor_s: int = PROCESSOR_S, memory: int = MEMORY) -> None:
             used = int(statm.read().split()[0]) * resource.getpagesize()
     except OSError as why:
         raise Unconfined(f"/proc cannot be read ({why.strerror}); it is needed to limit memory") from None
+    # The kernel limits the whole address space, of which Python and NumPy already use a part.
     limits = {
         resource.RLIMIT_CPU: processor_s, resource.RLIMIT_AS: used + memory, resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: 0, resource.RLIMIT_NPROC: 0,
@@ -98,6 +99,7 @@ def confine(processor_s: int = PROCESSOR_S, memory: int = MEMORY) -> None:
                 f"resource limit {resource_number} cannot be set to {limit:,} (the limit of this process is "
                 f"{resource.getrlimit(resource_number)[1]:,}); start with a higher one (ulimit -H)"
             ) from None
+    # Last, because the filter refuses what is above, too. Without NO_NEW_PRIVILEGES only root may set a filter.
     libc = ctypes.CDLL(None, use_errno=True)
     _call(libc, NO_NEW_PRIVILEGES, 1)
     program = bpf_program(*MACHINES[platform.machine()])

@@ -258,17 +258,14 @@ class StudentContext(Context):
         self._grader = grader
 
     def send(self, to: Any, message: Any) -> Posted:
-        """Send a message, as `Context.send` does."""
         self._grader.request("send", to, message)
         return Posted("send")
 
     def note(self, text: str, **numbers: float) -> Posted:
-        """Record a note, as `Context.note` does."""
         self._grader.request("note", str(text), numbers)
         return Posted("note")
 
     def save(self, state: Any) -> Posted:
-        """Save the state, as `Context.save` does."""
         self._grader.request("save", dict(state))
         return Posted("save")
 
@@ -292,5 +289,4 @@ class StudentContext(Context):
         return iter(batches.next, None)
 
     def peers(self, role: str) -> tuple[str, ...]:
-        """Return the names of the roles of this kind."""
         return self._grader.request("peers", role)

@@ -37,7 +37,6 @@ class RequestValidator:
         self.one_gradient = False  # whether a piece of work is in progress that may compute one gradient
 
     def record(self, value: object) -> None:
-        """Record an object of which the role receives a reference."""
         if isinstance(value, Gradient):
             self._read.setdefault(value.step, value.read)
         elif isinstance(value, Weights):

@@ -177,11 +177,9 @@ class Importer:
         return importlib.machinery.ModuleSpec(name, self, is_package=True) if inert else None  # type: ignore[arg-type]
 
     def create_module(self, spec: Any) -> types.ModuleType:
-        """Make the module."""
         return InertModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Give the module its names."""
         vars(module).update(INERT[module.__name__.partition(".")[0]])
 
 

@@ -38,7 +38,6 @@ class BatchIterator:
         self._batches = batches
 
     def next(self) -> Batch:
-        """Return the next mini-batch."""
         return next(self._batches)
 
 
