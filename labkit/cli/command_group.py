@@ -36,7 +36,6 @@ class CommandGroup(click.Group):
             raise UsageFailure(_truncated(usage_message(error, ctx, self))) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Execute the command; translate its errors."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:

@@ -119,7 +119,6 @@ class Attempts(click.ParamType):
     name = "last|first|best-of-N"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> AttemptPolicy:
-        """Parse the policy."""
         from ..course.grading.attempts import AttemptPolicy
 
         return value if isinstance(value, AttemptPolicy) else AttemptPolicy.parse(str(value))

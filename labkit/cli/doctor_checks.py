@@ -98,7 +98,6 @@ def ports() -> Iterator[Finding]:
 
 
 def temporary_folder() -> Iterator[Finding]:
-    """Check whether temporary files can be written."""
     try:
         with tempfile.TemporaryFile() as file:
             file.write(b"labkit")

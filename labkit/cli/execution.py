@@ -34,8 +34,6 @@ SLICE = 0.1  # wall seconds after which a request to stop is noticed
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run."""
-
     trace: Trace
     error: LabkitError | None
     interrupted: bool
@@ -46,11 +44,9 @@ class Outcome:
         return (self.trace.ending or {}).get("stopped_by") == "diverged"
 
     def summary(self) -> Summary:
-        """Return the summary of the run."""
         return Summary.of(self.trace)
 
     def divergence_message(self) -> str:
-        """Return the message for a run that diverged."""
         name, why = self.trace.header.strategy.name, (self.trace.ending or {}).get("why", "")
         return f"{name} diverged: {why}; a smaller --learning-rate may help."
 
@@ -141,7 +137,6 @@ def write(outcome: Outcome, files: ResultFiles) -> None:
 
 
 def write_comparison(outcomes: list[Outcome], files: ResultFiles) -> None:
-    """Write one figure of all runs."""
     if files.figure:
         from ..views import compare, save
 

@@ -166,7 +166,7 @@ class RunOption(click.Option):
 
 @functools.cache
 def run_options() -> tuple[RunOption, ...]:
-    """Return all options of a run, section by section."""
+    """Section by section."""
     from ..engines.cluster_spec import ClusterSpec
     from ..options import options_of
     from ..problem import Problem
@@ -218,7 +218,6 @@ def _help(name: str, option: Option) -> str:
 
 
 def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give `command` the options that name files."""
     for option in reversed(FILE_OPTIONS):
         command = option(command)
     return command

@@ -17,19 +17,16 @@ if TYPE_CHECKING:
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give `command` the option `--json`."""
     about = "Print one JSON object to standard output; all other output goes to standard error."
     return click.option("--json", "as_json", is_flag=True, help=about)(command)
 
 
 def strategy_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give `command` the option `--strategy`."""
     about = "async-ps, sync-ps, ring-all-reduce, ...: see labkit strategies (default async-ps)."
     return click.option("--strategy", metavar="NAME", default="async-ps", help=about)(command)
 
 
 def engine_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give `command` the option `--engine`."""
     about = "dask: real processes; simulated: virtual time, exact and reproducible (default dask)."
     return click.option("--engine", metavar="NAME", default="dask", help=about)(command)
 

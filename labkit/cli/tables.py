@@ -15,7 +15,6 @@ PIPE_WIDTH = 400  # columns, if the output is not a terminal
 
 
 def show_summary(summary: Summary, to_stderr: bool) -> None:
-    """Print the table of results of one run."""
     _show([("", summary.rows())], to_stderr)
 
 

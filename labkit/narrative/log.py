@@ -173,7 +173,7 @@ def event_text(trace: Trace, event: Event) -> str:
 
 
 def role_name(name: str) -> str:
-    """Return the name of a role in the log, for example `w2` or `the chief`."""
+    """In the log: `w2`, `the chief`."""
     return "the chief" if name == "chief" else short(name)
 
 
@@ -255,7 +255,6 @@ def _milestones(trace: Trace, t: int) -> list[tuple[int, str]]:
 
 
 def stop_reason(trace: Trace, ending: dict[str, Any]) -> str:
-    """Return the reason why the run ended, as text."""
     reason, budget = ending["stopped_by"], trace.header.budget
     why = (ending.get("why") or "").split("\n", 1)[0]
     said = {

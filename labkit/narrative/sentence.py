@@ -68,7 +68,7 @@ def sentence(
 
 
 def _abnormal_end(trace: Trace, t: int) -> str:
-    """Return the reason why the run ended, if it ended abnormally, otherwise ""."""
+    """Why the run ended; "" if it ended as usual."""
     ending = trace.ending
     if ending is None or t < ending["time"] or ending["stopped_by"] not in ABNORMAL:
         return ""
@@ -255,7 +255,6 @@ def _time_to_target(trace: Trace, t: int, reference: Trace, end: int) -> str:
 
 
 def _model_text(trace: Trace, t: int) -> str:
-    """Return a sentence on the accuracy or the loss of the model."""
     seen, reached = last_evaluation(trace, t), time_to_accuracy(trace, trace.header.budget.target_accuracy, t)
     if seen is None or not math.isfinite(seen[1]):
         return ""
