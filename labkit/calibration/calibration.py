@@ -525,7 +525,6 @@ def _paces(gradient: float) -> tuple[float, ...]:
 
 
 def _fitted(cluster: Cluster, hosts: Hosts, problem: Problem, probes: Probes) -> Calibration:
-    """Return the calibration that explains the probes."""
     rounds, evaluations, shared = probes.rounds, probes.evaluations, probes.shared
     cycles = [mean_cycle(same) for same in zip(*rounds)]
     sizes = len(probes.problems)

@@ -3,7 +3,8 @@
 Most probes are `AsyncPS` runs with one worker, one server and no evaluation, so the roles act one after the other: a cycle is one
 gradient, one push, one update and one reply. Evaluations, and roles that share cores, are measured in further runs. The means
 are computed from counters, between two moments of a run, so the start of the run is not part of them. A quantity that counters
-do not contain, the time of receiving, is what is left of a cycle.
+do not contain, the time of receiving, is what is left of it. (Benchmarks of messages alone would not do: the same code takes
+two to four times as long within a run. Nor would the processor times of the system, because a role that polls uses its core.)
 """
 
 from __future__ import annotations
@@ -81,7 +82,6 @@ class Reading:
 
     @classmethod
     def of(cls, trace: Trace) -> Reading:
-        """Read the counters."""
         ids = {name: i for i, name in enumerate(trace.roles)}
         worker, server, chief = (trace.counters.get(ids[name]) for name in ("worker-0", "server-0", "chief"))
         if worker is None or server is None:

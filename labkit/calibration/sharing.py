@@ -78,6 +78,7 @@ def _interpolated(tried: list[tuple[float, float]], rate: float) -> float:
     return before + (share - before) * (rate - less) / (found - less)
 
 
+# Relative to the work: with an additional time that does not depend on the work, the errors with eight workers were larger.
 def _cold(costs: Costs, run: Sharing) -> float:
     """Return the relative additional time for which a simulated run is as fast as the measured one; 0 if it is slower without."""
     costs = replace(costs, cold=())

@@ -109,7 +109,6 @@ class Conditions(Generic[Process]):
         self._reasons: dict[Hashable, dict[Process, set[Reason]]] = {}
 
     def begin(self, target: Hashable, reason: Reason, process: Process) -> None:
-        """Add a reason."""
         self._reasons.setdefault(target, {}).setdefault(process, set()).add(reason)
 
     def end(self, target: Hashable, reason: Reason) -> list[Process]:

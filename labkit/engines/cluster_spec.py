@@ -76,7 +76,6 @@ def slow_from_text(text: str) -> dict[str, float]:
 
 
 def slow_as_text(slow: Mapping[str, float]) -> str:
-    """Return the text that `slow_from_text` reads as `slow`."""
     return ",".join(f"{role}:{factor!r}" for role, factor in slow.items()) or "none"
 
 
@@ -196,7 +195,6 @@ _NOT_DESCRIBED = ("engine", "record", "scheduler", "place", "dashboard", "may_ki
 
 
 def cluster_options(engine: str) -> dict[str, Option]:
-    """Return the options of a cluster of this engine, by their names in `ClusterSpec`."""
     other = {name for owner, names in ONLY.items() if owner != engine for name in names}
     return {name: k for name, k in options_of(ClusterSpec).items() if name not in other}
 

@@ -179,7 +179,6 @@ def schedule_faults(faults: Faults, plan: Plan, since: float = 0.0) -> list[Comm
 
 
 def _as_list(faults: Any) -> list[Any]:
-    """Return a list of faults, from one or several."""
     if isinstance(faults, str):
         return [faults]
     try:

@@ -26,8 +26,6 @@ class State(StrEnum):
 
 
 class Trigger(StrEnum):
-    """An event in the lifecycle of a role."""
-
     INVITE = "invite"  # asked to join
     WITHDRAW = "withdraw"  # the invitation is cancelled
     PLACE = "place"  # a place was found, in which the next incarnation starts

@@ -23,7 +23,6 @@ class Pacing:
         return began + duration - self.late
 
     def ended(self, deadline: int, now: int) -> None:
-        """Record that the work with this deadline ended at `now`."""
         self.late = min(max(0, now - deadline), self.most)
 
 

@@ -69,7 +69,6 @@ class Plan:
 
     @cached_property
     def role_ids(self) -> dict[str, int]:
-        """Each role's number in the trace."""
         return {role.name: i for i, role in enumerate(self.layout.roles)}
 
     @cached_property

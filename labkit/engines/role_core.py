@@ -53,7 +53,6 @@ class KnownMembers:
     absent: set[str] = field(default_factory=set)
 
     def is_current(self, role: str, incarnation: int) -> bool:
-        """Return whether this is the present instance of `role`."""
         return role not in self.absent and self.incarnations[role] == incarnation
 
 
@@ -65,8 +64,7 @@ class GradientMessage(Protocol):
         """The number of the newest gradient."""
 
     @property
-    def count(self) -> int:
-        """The number of gradients."""
+    def count(self) -> int: ...
 
 
 class RoleCore(ABC):
@@ -166,6 +164,7 @@ class RoleCore(ABC):
                 self._account_released(message)  # type: ignore[arg-type]
         elif kind is SnapshotRequest:
             category = EVALUATION
+        # Start-up traffic is what two roles send before either has computed a gradient.
         elif to not in self.trained and not (counters.computed or counters.steps):
             if self.has_computed(to):  # type: ignore[arg-type]
                 self.trained.add(to)  # type: ignore[arg-type]
@@ -174,6 +173,8 @@ class RoleCore(ABC):
         if kind.reads:
             counters.reads[self.ids[to]] = message.version  # type: ignore[attr-defined, index]
         counters.messages += 1
+        # A message to an instance that is lost, or a reply to a request of an earlier instance, counts as sent, and is lost.
+        # Its sender repeats it once, after `Joined`. Without these two rules a server can answer a worker twice for one push.
         if (self.unacknowledged and to in self.unacknowledged) or (
             asked >= 0 and asked != self.members.incarnations[to]
         ):  # type: ignore[index]
@@ -193,7 +194,6 @@ class RoleCore(ABC):
         counters.released = max(counters.released, message.step + 1)
 
     def _send_error(self, to: str, message: object) -> RoleError:
-        """Return the error for a message that may not be sent."""
         if to not in self.ids:
             there = ", ".join(list(self.ids)[:8])
             return RoleError(f"{self.name} sends to {to!r}; there is no such role in this run (there is {there}).")

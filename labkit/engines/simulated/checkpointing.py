@@ -48,7 +48,6 @@ class Checkpoints:
             shard.save_at = self._loop.now + self._every
 
     def _due(self, shard: Shard) -> None:
-        """Save the shard, which has just applied an update."""
         role = self._roles[shard.recorder.role]
         if shard.save_at == 0 and shard.version % SAVE_EVERY:
             return
@@ -82,5 +81,4 @@ class Checkpoints:
         return self._kept.get(name, {})
 
     def newest(self, name: str) -> State | None:
-        """Return the newest checkpoint of a role; None if there is none."""
         return next(reversed(list(self.of(name).values())), None)

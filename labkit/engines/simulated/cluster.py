@@ -116,5 +116,4 @@ class SimulatedCluster(HasOptions, Cluster):
 
         return SimulatedRun(plan, self, commands, checkpoint)
 
-    def close(self) -> None:
-        """Do nothing: there are no processes."""
+    def close(self) -> None: ...

@@ -58,6 +58,7 @@ class EventLoop:
         """
         heap, ready = self._heap, self._ready
         while self.turn < self.pause:
+            # Entries of both begin with (time, priority, sequence): what was caused first comes first, wherever it waits.
             if ready and not (heap and heap[0] < ready[0]):  # type: ignore[operator]
                 self.turn += 1
                 _, _, _, role, value = ready.popleft()
@@ -75,6 +76,7 @@ class EventLoop:
                 self.turn += 1
                 if what == DELIVER:
                     role.deliver(payload)
+                # A timer that was cancelled stays in the heap, with an older token: to remove it would take a search.
                 elif role.token == payload:
                     if what == DONE:
                         role.work_done()
@@ -134,11 +136,13 @@ class EventLoop:
         changes.)
         """
         kept = [entry for entry in self._ready if entry[3] is not role]
+        # in place, because `add_ready` is bound to the queue
         self._ready.clear()
         self._ready.extend(kept)
 
     def discard_messages(self, names: Collection[str], sent: bool = True) -> None:
         """Discard messages in flight to these roles and, if `sent`, from them."""
+        # in place, because `add_event` is bound to the heap
         self._heap[:] = [
             e for e in self._heap
             if not (e[3] == DELIVER and (e[4].name in names or (sent and e[5].sender in names)))

@@ -62,6 +62,7 @@ class LinkTimes:
         if source == target or self.free:
             return now
         held = round(size * self._per_byte)
+        # Cut-through: the first byte leaves when the sender's link is free and, a latency later, the receiver's is.
         start = max(now, self._egress[source], self._ingress[target] - self._latency)
         self._egress[source] = start + held
         self._ingress[target] = arrival = start + self._latency + held
@@ -124,7 +125,6 @@ class SimulatedNetwork:
         return self._faults is not None and self._faults.is_cut(role, target)
 
     def held_links(self) -> list[Link]:
-        """Return the links that hold messages, without repetition."""
         return list(dict.fromkeys((message.sender, target.name) for target, message in self.held()))
 
     def isolated(self) -> Collection[str]:
@@ -195,11 +195,11 @@ class SimulatedLinkFaults:
 
     def change(self, command: Delay | Drop | End) -> float:
         """Change delays or losses from now on. Returns the amount that now acts on the links of the command."""
+        # the amounts of all links, because a fault may be one of all links of a role
         self._amounts.clear()
         return self._active.apply(command)
 
     def cut(self, role: str, peer: str, reason: Reason) -> None:
-        """Cut the link between two roles."""
         self._cut.begin(frozenset((role, peer)), reason, None)
 
     def isolate(self, names: Iterable[str]) -> None:
@@ -215,14 +215,12 @@ class SimulatedLinkFaults:
         return not any(self._cut.holds(link, None) for link in links)
 
     def send_held(self) -> None:
-        """Send the held messages whose links are no longer cut."""
         free = [mail for mail in self._held if not self.is_cut(mail.role, mail.target)]
         self._held = [mail for mail in self._held if self.is_cut(mail.role, mail.target)]
         for mail in free:
             self._send(mail)
 
     def is_cut(self, role: SimulatedRole, target: SimulatedRole) -> bool:
-        """Return whether the link between two roles holds messages."""
         if role.node == target.node:
             return False
         link = frozenset((role.name, target.name))
@@ -238,11 +236,9 @@ class SimulatedLinkFaults:
             self._send(mail)
 
     def held(self) -> list[tuple[SimulatedRole, Message]]:
-        """Return (receiver, message) of all held messages, in order of sending."""
         return [(mail.target, mail.message) for mail in self._held]
 
     def discard_messages(self, names: Collection[str], sent: bool) -> None:
-        """Discard held messages to these roles and, if `sent`, from them."""
         self._held = [m for m in self._held if m.target.name not in names and not (sent and m.role.name in names)]
 
     def _send(self, mail: Mail) -> None:
@@ -258,6 +254,7 @@ class SimulatedLinkFaults:
                 role.counters.bytes[category] += (sent - 1) * size
                 target.counters.duplicates += again
         last = self._last.get(link, -1)
+        # a link keeps the order of its messages, also if an earlier one is delayed or retransmitted
         arrival = max(arrival, last)
         role.touched = target.touched = True
         kind = self._kind_ids[message.__class__]
@@ -273,7 +270,7 @@ class SimulatedLinkFaults:
         return found
 
     def _stream(self, link: Link, role: SimulatedRole, target: SimulatedRole) -> np.random.Generator:
-        """Return the random stream of a link. It depends only on the seed and the two roles."""
+        """It depends only on the seed and the two roles."""
         if link not in self._streams:
             spec, other = role.spec, target.spec
             more = (*other.kind.encode(), 0, other.index)

@@ -217,7 +217,6 @@ class SimulatedRecovery:
     # silence ----------------------------------------------------------------------------------------------------------
 
     def _start_heartbeat_timeout(self, names: list[str], silent: dict[str, int]) -> None:
-        """Mark these roles as silent, and start their heartbeat timeout."""
         self._serial += 1
         silent.update(dict.fromkeys(names, self._serial))
         at = self._loop.now + nanoseconds(self._heartbeat_timeout)
@@ -296,7 +295,7 @@ class SimulatedRecovery:
     # restarts ---------------------------------------------------------------------------------------------------------
 
     def _restart_later(self, names: list[str]) -> None:
-        """Restart these roles after `restart_after`."""
+        """After `restart_after`."""
         if not names or self._restart_after is None:
             return
         self._serial += 1
@@ -308,7 +307,6 @@ class SimulatedRecovery:
         self._restart([name for name in names if self._restarting.get(name) == serial])
 
     def _restart(self, names: list[str]) -> None:
-        """Start the next incarnation of each of these roles."""
         names = [name for name in names if self._by_name[name].down]
         for name in names:
             self._restarting.pop(name, None)

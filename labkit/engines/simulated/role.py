@@ -159,7 +159,6 @@ class SimulatedRole(RoleCore):
 
     @property
     def begun(self) -> bool:
-        """Whether it has had an instance."""
         return self._resume is not None or self._coroutine is not None
 
     def begin(self) -> None:
@@ -167,7 +166,6 @@ class SimulatedRole(RoleCore):
         self._resume = self._first_turn
 
     def new_coroutine(self) -> Any:
-        """Return the coroutine of a new instance."""
         assert self.make_coroutine is not None
         return self.make_coroutine()
 
@@ -540,11 +538,9 @@ class SimulatedContext(Context):
         self.send = _discard  # type: ignore[method-assign]
 
     def send(self, to: str | Message, message: Message) -> Posted:
-        """Send `message` to role `to`, or as a reply to the message `to`."""
         return self._role.send(to, message)
 
     def note(self, text: str, **numbers: float) -> Posted:
-        """Add a note to the trace."""
         if not self._ended:
             role = self._role
             role.recorder.event(Note(role.clock(), text, {k: float(v) for k, v in numbers.items()}))

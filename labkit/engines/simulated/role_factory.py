@@ -153,7 +153,6 @@ def _factor(factors: Sampler) -> float:
 
 
 def _share(spec: RoleSpec, parameters: int) -> float:
-    """Return the share of the parameters that a role holds."""
     held = Boxes.of(spec.part).size if spec.part is not None else parameters
     return held / parameters if parameters else 0.0
 

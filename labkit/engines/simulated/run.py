@@ -85,7 +85,6 @@ class UpdateWatch:
         self._base = changes(), versions()
 
     def reached(self) -> bool:
-        """Return whether there was an update since the watch was created."""
         changes, versions = self._changes(), self._versions()
         if changes != self._base[0]:
             self._base = changes, versions
@@ -101,7 +100,6 @@ class ConditionWatch:
         self.holds = False
 
     def reached(self) -> bool:
-        """Return whether the condition is true."""
         now = self._state()
         if now != self._seen:
             self.holds = self._condition()
@@ -368,7 +366,6 @@ class SimulatedRun(VirtualTimeEngine):
 
     @property
     def seconds(self) -> float:
-        """Virtual time, in seconds."""
         return seconds(self._loop.now)
 
     def _save_reached(self) -> None:
@@ -438,7 +435,6 @@ class SimulatedRun(VirtualTimeEngine):
         self._recovery.thaw(command.role, None)
 
     def _do_end(self, command: End) -> None:
-        """End a temporary fault."""
         fault = command.fault
         if isinstance(fault, Slow):
             self._do_slow(command)
@@ -690,7 +686,6 @@ class SimulatedRun(VirtualTimeEngine):
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """The checkpoints of all roles."""
         return self._checkpoints
 
     @property

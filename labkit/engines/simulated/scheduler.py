@@ -47,6 +47,8 @@ class Job:
         self.owner, self.left, self.core, self.began = owner, left, core, began
 
 
+# A queue for each core. Equal sharing of all cores, which was tried first, was as good for staleness, and worse for
+# throughput: in fact short work is not interrupted.
 class Core:
     """One core: a queue of jobs. It has the interface of a role in the event loop: `token` and `work_done`."""
 
@@ -95,6 +97,8 @@ class Core:
 
     def _drifted(self) -> float:
         """Return the factor of the time of work in the present period."""
+        # The speed of a core of a virtual machine drifts: a third to a half of the variance of gradient times persists for
+        # about 50 ms. Without drift, workers at full speed are too equal, and the staleness of SSP is up to 25% too high.
         if self._drift is not None:
             period = self._host.loop.now // self._host.drift_time
             if period != self._period:
@@ -133,7 +137,7 @@ class Core:
         return passed * self._slice / (self._slice + self._extra) if self._slice else 0.0
 
     def put(self, job: Job) -> None:
-        """Put a job at the end of the queue."""
+        """At the end of the queue."""
         job.core = self
         self.queue.append(job)
         self._host.waiting += 1
@@ -141,6 +145,7 @@ class Core:
     def shorten(self) -> None:
         """Let the present time slice end as soon as it has lasted a minimal slice."""
         host, loop, executed = self._host, self._host.loop, self._executed()
+        # as Linux does for a process that has slept: it gets the core after a minimal slice of the present one
         self.limit = min(self.limit, max(host.min_slice, self.used + executed))
         if self.limit - self.used >= self._slice:
             return
@@ -151,7 +156,6 @@ class Core:
         loop.schedule(end, EARLY, DONE, self, self.token)  # type: ignore[arg-type]
 
     def remove(self, job: Job) -> None:
-        """Remove a job from the queue."""
         self.queue.remove(job)
         self._host.waiting -= 1
 
