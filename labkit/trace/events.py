@@ -40,7 +40,6 @@ class Event:
     recorder: int = field(default=ENGINE, kw_only=True)
 
     def __str__(self) -> str:
-        """Return the event as one sentence with full role names."""
         return self.kind
 
     def to_dict(self) -> dict[str, Any]:
@@ -412,8 +411,6 @@ class Note(Event):
 
 @dataclass(frozen=True)
 class EngineWarning(Event):
-    """A problem that does not end the run."""
-
     kind = "warning"
 
     text: str

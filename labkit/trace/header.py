@@ -102,7 +102,6 @@ class RecordedCluster(RecordedPart):
 
     @property
     def simulated(self) -> bool:
-        """Whether the run is in virtual time."""
         return self.engine == "simulated"
 
     def to_dict(self) -> dict[str, Any]:
@@ -196,8 +195,6 @@ class RecordedPlane(RecordedPart):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedSamples(RecordedPart):
-    """The held-out samples for which predictions are recorded."""
-
     labels: tuple[int, ...]  # their classes
     classes: int  # the number of classes
     shape: tuple[int, int] | None = None  # (height, width) of a picture; None: these are not pictures
@@ -213,8 +210,6 @@ class RecordedSamples(RecordedPart):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedShares(RecordedPart):
-    """The number of training samples per share and class."""
-
     shares: int  # into how many the data are divided
     shared: bool  # all workers have all samples, and there is one row
     first: tuple[int, ...]  # of each row, its first share; a row is one share, or the sum of neighbouring ones

@@ -132,7 +132,6 @@ def _independent(trace: Trace) -> bool:
 
 
 def _shared(trace: Trace) -> int:
-    """Return the number of owners that count the same gradient."""
     return 1 if _independent(trace) else len(trace.observed)
 
 
