@@ -142,7 +142,6 @@ class AppliedLog:
         recorder.drop(self._shard, now, sender, incarnation, g.step, g.count, why)
 
     def refuse(self, push: Push, reason: str, version: int) -> None:
-        """Drop a push that cannot be applied, and record the reason as an event."""
         self._recorder.event(GradientRefused(self._clock(), push.sender, push.step, reason))
         self.drop(push, REFUSED, version)
 

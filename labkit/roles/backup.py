@@ -31,7 +31,7 @@ CHECK_INTERVAL_S = 0.05  # seconds between two checks that the peer is still pre
 
 @dataclass(frozen=True)
 class CopyRequest(Message):
-    """server <-> backup: request for the whole shard."""
+    pass
 
 
 @dataclass(frozen=True)

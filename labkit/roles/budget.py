@@ -121,7 +121,6 @@ class Budget(HasOptions, HasDescription):
 
 
 def _goal(dataset: Any) -> float:
-    """Return the default accuracy goal for a data set."""
     return float(getattr(dataset, "extra", {}).get("goal_accuracy", 0.95))
 
 

@@ -79,7 +79,6 @@ async def pause_after_evaluation(ctx: Context, evaluator: Evaluator, duration: f
 
 
 async def final_snapshots(ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
-    """Request snapshots of all observed shards as they are now."""
     last: dict[int, Snapshot] = {}
     for owner in evaluator.observed(ctx):
         ctx.send(owner, SnapshotRequest(final=True))

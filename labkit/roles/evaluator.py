@@ -76,7 +76,6 @@ class Evaluator(Part):
                 self.probe.predict(first)
 
     def evaluate(self, snapshot: tuple[Snapshot, ...]) -> None:
-        """Evaluate the model assembled from the shards' snapshots, and decide whether the run is over."""
         update, samples = min(s.version for s in snapshot), self._samples(snapshot)
         values = self.layout.assemble_model(snapshot)
         self.update, self.samples, self.parameters = update, samples, values
@@ -116,7 +115,6 @@ class Evaluator(Part):
             self._full.add(snapshot.shard)
 
     def is_full(self, shard: int) -> bool:
-        """Return whether the shard with this number has applied all that the budget allows."""
         return shard in self._full
 
     def observed(self, ctx: Context) -> tuple[str, ...]:

@@ -58,7 +58,6 @@ class Local(Part):
         self._force: Any = None  # of the spring, for the next step
 
     def reset(self, weights: Weights | Any) -> None:
-        """Replace the local weights by those of the servers."""
         has_values = weights.values.strides != (0,)
         self.values, self.read = weights.values.copy() if has_values else weights.values, weights.read
         self._clocks: list[dict[int, int]] = [{} for _ in weights.clocks]

@@ -34,7 +34,7 @@ class Replica(Shard):
     _final_values: np.ndarray | None = None
 
     def count_step(self) -> None:
-        """Count a mini-batch that another role, the worker, has computed for this replica."""
+        """Called for each mini-batch that another role, the worker, has computed for this replica."""
         self.recorder.counters.steps += 1
 
     def request(self, at: int) -> bool:

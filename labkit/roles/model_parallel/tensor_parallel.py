@@ -70,7 +70,6 @@ class TensorRank(ModelPart):
             return pair.backward(params[own], self._saved[i], dy, self.values[own]).reshape(-1)
 
     def _activate(self, i: int, total: np.ndarray) -> np.ndarray:
-        """Apply the activation after pair i to the sum over the ranks."""
         y, kept = total.reshape(self.samples, -1), total
         activation = self.pairs[i].second.activation
         if activation is not None:
@@ -79,7 +78,6 @@ class TensorRank(ModelPart):
         return y
 
     def _loss(self, scores: np.ndarray) -> np.ndarray:
-        """Return the derivative of the mean loss with respect to the scores."""
         loss, dy = self.network.loss, np.empty_like(scores)
         loss.gradient(scores, loss.check(self._y, *scores.shape), dy)
         return dy

@@ -85,7 +85,6 @@ class BatchRows:
 
     @property
     def table(self) -> int:
-        """The number of parameters in the rows."""
         return len(self.ids) * self.columns
 
 
