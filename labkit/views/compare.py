@@ -69,6 +69,6 @@ def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> Lab
 
 
 def _names(traces: Sequence[Trace]) -> list[str]:
-    """Return the names of the strategies. A name that occurs more than once is numbered."""
+    """A name that occurs more than once is numbered."""
     plain = [trace.header.strategy.name for trace in traces]
     return [n if plain.count(n) == 1 else f"{n} {plain[: i + 1].count(n)}" for i, n in enumerate(plain)]

@@ -135,7 +135,6 @@ class CurvesPanel(Panel):
         return [curve for curve in self.curves(trace, t)[:MOST_CURVES] if len(curve.x)]
 
     def value(self, y: float) -> str:
-        """Return a value of a curve as text."""
         return style.plain(float(f"{y:.4g}"))
 
     def position(self, x: float) -> str:

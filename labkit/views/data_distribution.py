@@ -169,7 +169,6 @@ class DataDistributionPanel(Panel):
 
 
 def _owners(trace: Trace, shares: RecordedShares) -> list[list[int]]:
-    """Return the roles that have the data of each row."""
     first = [*shares.first, shares.shares]
     owners: list[list[int]] = [[] for _ in shares.counts] if not shares.shared else [[]]
     for number, role in enumerate(trace.header.layout.roles):

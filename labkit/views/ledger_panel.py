@@ -42,7 +42,6 @@ def lines(book: dict[str, Any]) -> list[Line]:
 
 
 def _missing(book: dict[str, Any]) -> int:
-    """Return the number of gradients that are not accounted for."""
     return int(book["missing"]) if book["closes"] is False else 0
 
 

@@ -38,13 +38,11 @@ class Panel:
     axes: Axes
 
     def setup(self, axes: Axes) -> Self:
-        """Create the artists on empty axes."""
         self.axes = style.plain_axes(axes)
         self.note = style.note(axes)
         return self
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Show the trace as of time `t`."""
         raise NotImplementedError
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
@@ -64,7 +62,7 @@ class Panel:
         return []
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the text after the title."""
+        """The text after the title."""
         return ""
 
     def key(self, trace: Trace, t: int) -> Any:

@@ -209,7 +209,6 @@ class StabilityPanel(Panel):
         self.dot_text.set_y(y + (AWAY if above else -AWAY) / high)
 
     def _draw_previous(self, trace: Trace, t: int, place: StabilityPoint | None) -> None:
-        """Mark the position before the last change of the rate."""
         steps = option_steps(trace, "learning_rate", t)
         was = locate_run(trace, steps[-1][0] - 1, self._lookup) if len(steps) > 1 and place is not None else None
         if was is None or place is None or was.product is None or place.product is None:

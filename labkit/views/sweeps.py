@@ -388,7 +388,6 @@ class SweepPlots:
 
 
 def _per_worker(series: SweepSeries) -> SweepSeries:
-    """Return the throughput per worker relative to that at the smallest number of workers."""
     seen = np.isfinite(series.median)
     if not seen.any():
         return series

@@ -263,7 +263,6 @@ class TimelinePanel(Panel):
         self._busy = (role[phase == APPLY], start[phase == APPLY], np.minimum(end[phase == APPLY], t))
 
     def _gaps(self, trace: Trace, t: int, place: np.ndarray, first: int, window: int) -> None:
-        """Draw the state intervals of roles, and the starts of new incarnations."""
         seen = [
             (place[role], max(gap.begin, first), t if gap.end is None else gap.end, gap)
             for role, mine in intervals(trace, t).items() if place[role] >= 0

@@ -141,7 +141,6 @@ class TopologyPanel(Panel):
         return _Scene(nodes, list(places.values()), {r: k for k, n in enumerate(nodes) for r in n.roles}, {})
 
     def _lines(self, trace: Trace, t: int, scene: _Scene) -> None:
-        """Draw a line for each pair of nodes with recent traffic."""
         self.rates = self._rates(trace, t, scene)
         pairs = np.array(list(self.rates.values()))
         most = float(pairs.max(initial=0.0)) or 1.0
