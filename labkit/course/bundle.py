@@ -39,7 +39,7 @@ FORM: Form = {
 
 @dataclass(frozen=True)
 class Bundle:
-    """The content of `<assignment>.bundle.json`."""
+    """`<assignment>.bundle.json`."""
 
     base: Assignment
     outputs: Mapping[str, list[dict[str, Any]]]

@@ -73,17 +73,15 @@ class Trial:
 
     @cached_property
     def ledger(self) -> dict[str, Any]:
-        """The numbers of gradients that were applied, lost, and so on (see `lk.ledger`)."""
+        """See `lk.ledger`."""
         return ledger(self._required_trace)
 
     @cached_property
     def updates(self) -> int:
-        """The number of updates of the whole model."""
         return updates(self._required_trace)
 
     @cached_property
     def gradients(self) -> int:
-        """The number of gradients applied."""
         return int(self.ledger["applied"])
 
     @cached_property
@@ -157,7 +155,7 @@ class Trial:
 
     @cached_property
     def computed(self) -> dict[str, int]:
-        """The number of gradients that each worker computed."""
+        """{worker: gradients}."""
         return {
             self._required_trace.roles[worker]: count
             for worker, count in computed_by_worker(self._required_trace).items()

@@ -44,7 +44,6 @@ def _number(*words: str) -> int:
 
 
 def with_variant(reference: Assignment, seed: str | None) -> Assignment:
-    """Return the reference notebook with the choices of this seed in its texts, comments, and variant cell."""
     choices = choose(reference, seed)
     notebook = copy.deepcopy(dict(reference.notebook))
     for cell, raw in zip(reference.cells, notebook["cells"], strict=True):

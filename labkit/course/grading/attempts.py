@@ -38,7 +38,6 @@ class AttemptPolicy:
 
     @property
     def sentence(self) -> str:
-        """The policy as a clause for the student's feedback."""
         if self.kind == "best":
             return f"the best of the last {self.most} counts" if self.most > 1 else "the last one counts"
         return f"the {self.kind} one counts"

@@ -43,8 +43,6 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class StudentNotebook:
-    """A student's notebook and its bundle, both read."""
-
     path: Path
     saved: float
     """When the file was saved, seconds since 1970."""

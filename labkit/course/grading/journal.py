@@ -146,7 +146,6 @@ class Journal:
         self._results[key] = result
 
     def close(self) -> None:
-        """Close the file and release its lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

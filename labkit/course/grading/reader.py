@@ -224,7 +224,6 @@ class Reader:
             raise _ReaderEnded(self._why(status))
 
     def _why(self, status: int) -> str:
-        """Return why a process ended, from its exit status."""
         if hasattr(signal, "SIGXCPU") and status in (-signal.SIGXCPU, -signal.SIGKILL):
             return f"reading it takes more than {self._processor_s} s of processor time"
         if status < 0:

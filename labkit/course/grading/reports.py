@@ -32,7 +32,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def platform_of(students: Iterable[Student]) -> str:
-    """Return the platform of most submissions."""
+    """That of most submissions."""
     names = [student.platform or "plain" for student in students]
     return max(PLATFORMS, key=names.count)
 
@@ -126,7 +126,6 @@ def _plain(results: Sequence[Result], base: Assignment) -> Iterable[list[str]]:
 
 
 def _comment(result: Result) -> str:
-    """Return the feedback comment beside the grade."""
     if result.problem:
         return result.problem
     lines = []

@@ -48,8 +48,6 @@ class TestScore:
 
 @dataclass(frozen=True)
 class QuestionScore:
-    """The score of one question: its tests, and the answers that are graded by hand."""
-
     question: str
     tests: tuple[TestScore, ...]
     by_hand: float = 0.0
@@ -70,7 +68,6 @@ class QuestionScore:
 
     @property
     def ok(self) -> bool:
-        """Whether all tests of the question passed."""
         return all(test.passed for test in self.tests)
 
     @property

@@ -22,8 +22,6 @@ MAX_CELLS = 10_000
 
 @dataclass(frozen=True)
 class SubmittedCell:
-    """One cell: its source, and its metadata, which the student may have changed."""
-
     type: str
     source: str
     grade_id: str = ""

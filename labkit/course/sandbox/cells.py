@@ -94,7 +94,6 @@ class CellNamespace:
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names of the module that a statement defines."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield statement.name
         return

@@ -27,7 +27,6 @@ MARGIN = 1.5  # the kernel's limit is higher by this factor: it counts clock tic
 
 
 def main(descriptor: str, processor_s: str) -> None:
-    """Serve requests until the socket is closed."""
     serve(socket.socket(fileno=int(descriptor)), float(processor_s))
 
 

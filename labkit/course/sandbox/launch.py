@@ -131,7 +131,6 @@ def preload(module: str) -> None:
 
 
 def main() -> None:
-    """Restrict the imports, load the modules, then run the module."""
     module, *arguments = sys.argv[1:]
     restrict(ALLOWED[module])
     preload(module)

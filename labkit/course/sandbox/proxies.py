@@ -57,7 +57,6 @@ class GraderConnection:
             data = data[os.write(self._writing, data) :]
 
     def receive(self) -> Any:
-        """Return the grader's next frame."""
         return self._decoder.decode()
 
     def request(self, *request: Any) -> Any:
@@ -115,7 +114,6 @@ class GraderConnection:
         return message
 
     def register(self, kinds: tuple[type, ...]) -> None:
-        """Add message classes of the submission."""
         self._kinds.update({kind.__name__: kind for kind in kinds})
 
 
@@ -276,7 +274,6 @@ class StudentContext(Context):
 
     @property
     def rng(self) -> np.random.Generator:
-        """This role's random stream."""
         if self._rng is None:
             bits = np.random.PCG64()
             bits.state = self._grader.request("rng")

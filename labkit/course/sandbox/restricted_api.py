@@ -43,8 +43,6 @@ class Strategy:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerStrategy(Strategy):
-    """A strategy with the messages between workers and servers."""
-
     messages: ClassVar[tuple[type, ...]] = (
         messages.Push,
         messages.Pull,

@@ -129,7 +129,6 @@ class SubmittedCode:
             raise
 
     def close(self) -> None:
-        """End the processes that are used for calls, and those of the reference."""
         while self._sessions:
             self._sessions.popitem()[1].close()
         if self.reference is not None:
@@ -157,7 +156,6 @@ class StudentSession:
             raise
 
     def close(self) -> None:
-        """End the process and drop the objects that it refers to."""
         self.connection.close()
         self.code.memory.used -= self._counted
         self._counted = 0
