@@ -40,7 +40,6 @@ class Outcome:
 
     @property
     def diverged(self) -> bool:
-        """Whether the loss is no longer finite."""
         return (self.trace.ending or {}).get("stopped_by") == "diverged"
 
     def summary(self) -> Summary:

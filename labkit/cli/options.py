@@ -124,7 +124,6 @@ class RunCommand(click.Command):
 
     @property
     def params(self) -> list[click.Parameter]:
-        """The command's own parameters, and the options of a run."""
         if not self._run_options_added:
             self._run_options_added = True
             left_out = self._without
@@ -157,8 +156,6 @@ class RunCommand(click.Command):
 
 
 class RunOption(click.Option):
-    """An option that belongs to a section of the help."""
-
     def __init__(self, section: str, names: list[str], **more: Any):
         super().__init__(names, **more)
         self.section = section
