@@ -80,7 +80,6 @@ def _abnormal_end(trace: Trace, t: int) -> str:
 
 
 def _fault_free_text(trace: Trace, t: int, counted: Cumulative) -> list[str]:
-    """Return the sentences about a run in which every role runs at its normal speed."""
     workers, found = len(workers_of(trace)), periods(trace, t)
     rate = mean_rate(trace, t, counted) if len(found) == 1 else fault_effect(trace, found[-1], t, counted).rate
     count = f"{workers:,} worker" + ("" if workers == 1 else "s")
@@ -165,7 +164,6 @@ def _throughput_text(seen: FaultEffect, subject: str) -> str:
 
 
 def _staleness_text(trace: Trace, seen: FaultEffect, t: int) -> str:
-    """Return a sentence on the mean staleness of the gradients of the slowed roles, of the other roles, and of all roles."""
     mean, theory = staleness_until(trace, t)["mean"], expected_staleness(trace)
     if seen.stale is None or not mean:
         return ""
