@@ -616,7 +616,6 @@ def _with_links(costs: Costs, cycles: Sequence[Cycle]) -> tuple[Costs, float, fl
 
 
 def _half_range(values: Sequence[float]) -> float:
-    """Return half the range relative to the median."""
     middle = statistics.median(values)
     return 0.0 if middle <= 0 else (max(values) - min(values)) / 2 / middle
 

@@ -2,9 +2,9 @@
 
 Most probes are `AsyncPS` runs with one worker, one server and no evaluation, so the roles act one after the other: a cycle is one
 gradient, one push, one update and one reply. Evaluations, and roles that share cores, are measured in further runs. The means
-are computed from counters, between two moments of a run, so the start of the run is not part of them. The time of receiving, which
-counters do not contain, is what is left of a cycle. (Benchmarks of messages alone would not do: the same code takes two to four
-times as long within a run. Nor would the processor times of the system, because a role that polls uses its core.)
+are computed from counters, between two moments of a run, so its start is not part of them. The time of receiving, which
+no counter contains, is what is left of a cycle. (Benchmarks of messages alone would not do: the same code takes two to four times
+as long within a run. Nor would the processor times of the system, because a role that polls uses its core.)
 """
 
 from __future__ import annotations

@@ -161,5 +161,4 @@ def take(
 
 
 def join(pieces: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Concatenate the pieces to one contiguous pair."""
     return np.concatenate([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])

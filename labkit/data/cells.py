@@ -50,7 +50,6 @@ class Cells:
         return value if math.isfinite(value) else None
 
     def word(self, cell: str) -> bool:
-        """Return whether the cell is neither missing nor a number."""
         return not self.missing(cell) and self.number(cell) is None
 
 

@@ -22,7 +22,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 class Described:
-    """Properties that data in memory and data on a cluster have in common."""
+    """What data in memory and data on a cluster have in common."""
 
     classes: int | None
     mean: np.ndarray

@@ -122,7 +122,7 @@ class Conditions(Generic[Process]):
         return freed
 
     def held(self) -> Iterator[tuple[Hashable, Process]]:
-        """Yield (target, process) for which there is a reason."""
+        """Yield (target, process)."""
         return ((target, process) for target, processes in self._reasons.items() for process in processes)
 
     def discard(self, target: Hashable, process: Process) -> None:
@@ -130,7 +130,6 @@ class Conditions(Generic[Process]):
         self._reasons.get(target, {}).pop(process, None)
 
     def holds(self, target: Hashable, process: Process) -> bool:
-        """Return whether there is a reason."""
         return process in self._reasons.get(target, ())
 
 

@@ -54,7 +54,6 @@ def check_slow(slow: Any) -> dict[str, float]:
 
 
 def slow_with(slow: Mapping[str, float], workers: int) -> dict[str, float]:
-    """Return the slowdowns of the roles that exist with so many workers."""
     return {
         role: factor for role, factor in slow.items()
         if not isinstance(role, str) or not re.fullmatch(r"worker-\d+", role) or int(role.rpartition("-")[2]) < workers
@@ -166,7 +165,6 @@ class ClusterSpec:
 
     @property
     def virtual_time(self) -> bool:
-        """Whether runs on the cluster are in virtual time."""
         return self.engine == "simulated"
 
     @property

@@ -165,7 +165,6 @@ class Command(HasOptions):
         return ":".join([self.word, *self._words()]) + when + ("" if until is None else f"-{_number(until)}")
 
     def _words(self) -> list[str]:
-        """Return the words of the text between the colons."""
         return [_word(getattr(self, part)) for part in self.parts]
 
     @classmethod
@@ -229,7 +228,6 @@ class Lasting(Command):
         return [*begin, *(End(command, self.until) for command in begin if self.until is not None)]
 
     def _begin(self, plan: Plan) -> Sequence[Lasting]:
-        """Return the primitive commands that are executed at its start."""
         self.check(plan.role_ids)
         return [self]
 
@@ -294,8 +292,6 @@ class OnLinks(Lasting):
 
 @dataclass(frozen=True)
 class OnRole(Command):
-    """A command that affects one role."""
-
     role: str = option("worker-0", help="the role")
     at: float = at_option()
 
@@ -812,7 +808,6 @@ def _is_number(word: str) -> bool:
 
 
 def _number(value: float) -> str:
-    """Return the shortest exact form of a number."""
     return repr(value).removesuffix(".0")
 
 
@@ -873,11 +868,11 @@ class Executed:
         return [self]
 
     def text(self) -> str:
-        """Return the text form, always with the time; the inverse is `parse_log`."""
+        """Always with the time; the inverse is `parse_log`."""
         return self.command.text(timed=True) + ("" if self.turn is None else f"#{self.turn}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the dict form; the inverse is `read_entry`."""
+        """The inverse is `read_entry`."""
         return {**self.command.to_dict(), "turn": self.turn}
 
 

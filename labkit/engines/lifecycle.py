@@ -85,7 +85,7 @@ AWAITING_PLACEMENT = frozenset({State.INVITED, State.LOST})  # a placement is re
 
 
 class InvalidTransition(RuntimeError):
-    """A trigger that is not possible in the state of a role: a bug in labkit."""
+    """A bug in labkit: a trigger that is not possible in the state of a role."""
 
     def __init__(self, role: str, state: State, trigger: Trigger):
         allowed = ", ".join(repr(str(one)) for one in TRANSITIONS[state])

@@ -19,7 +19,6 @@ class Pacing:
         self.most, self.late = most, 0
 
     def deadline(self, began: int, duration: int) -> int:
-        """Return the time at which work that began at `began` and lasts `duration` should end."""
         return began + duration - self.late
 
     def ended(self, deadline: int, now: int) -> None:

@@ -25,8 +25,7 @@ from .optimizers import State
 class Compensation(Protocol):
     """The interface of delay compensations. All arrays have shape (size,)."""
 
-    def state(self, size: int, dtype: DTypeLike) -> State:
-        """Return the initial value of the state that is kept between updates."""
+    def state(self, size: int, dtype: DTypeLike) -> State: ...
 
     def compensate(self, gradient: Array, now: Array, then: Array, state: State) -> Array:
         """Return, in new memory, an estimate of the gradient at the weights `now`, from the `gradient` at the weights `then`."""

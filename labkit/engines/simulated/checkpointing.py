@@ -59,7 +59,6 @@ class Checkpoints:
             self._save(role, shard.to_state())
 
     def _begin(self, role: SimulatedRole, incarnation: int, state: State) -> None:
-        """Suspend the role until the checkpoint is saved."""
         if not role.down and role.recorder.incarnation == incarnation:
             role.suspend()
             self._loop.call_at(self._loop.now + self._cost, self._complete, role, incarnation, state)

@@ -153,7 +153,6 @@ class EventLoop:
 
     @property
     def ready(self) -> bool:
-        """Whether a role is ready in this instant."""
         return bool(self._ready)
 
     def messages(self) -> list[tuple[SimulatedRole, Message]]:
@@ -166,5 +165,4 @@ class EventLoop:
         return any(e[3] <= last and (e[3] == DELIVER or e[4].token == e[5]) for e in self._heap)
 
     def run_has_events(self) -> bool:
-        """Return whether a call by the run is scheduled."""
         return any(e[3] == CALL for e in self._heap)

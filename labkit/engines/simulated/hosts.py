@@ -62,7 +62,6 @@ class HostNetwork(SimulatedNetwork):
         return size
 
     def depart(self, mail: Mail) -> None:
-        """Transport a message."""
         role, target, message, size, category, _ = mail
         loop, now = self._loop, self._loop.now
         role.touched = target.touched = True
@@ -111,7 +110,6 @@ class CostedCoroutine:
         self._next: Callable[[], Any] | None = None  # continues after a cost
 
     def send(self, value: Any) -> Any:
-        """Return the next effect, which may be a cost."""
         if self._next is not None:
             step, self._next = self._next, None
             return step()
@@ -231,7 +229,6 @@ class HostedRole(SimulatedRole):
         return CostedCoroutine(super().new_coroutine(), self)
 
     def end_instance(self) -> None:
-        """End the instance, with its work and the messages that have not left."""
         self.network.outboxes.pop(self.name, None)
         super().end_instance()
         self._reset()
@@ -255,7 +252,6 @@ class HostedRole(SimulatedRole):
     # costs ------------------------------------------------------------------------------------------------------------
 
     def receiving(self, message: Message) -> Any:
-        """Return the effect that costs the time of receiving a message."""
         return COMPUTE, _charge, (), self.costs.receive(payload_bytes(message)), None
 
     def sending(self) -> Any:
@@ -332,13 +328,11 @@ class HostedRole(SimulatedRole):
     # waiting ----------------------------------------------------------------------------------------------------------
 
     def drive(self, value: Any) -> None:
-        """Drive the coroutine, and remember when it begins to wait for a message."""
         super().drive(value)
         if self.waiting is not None:
             self._waiting_since = self._loop.now
 
     def wait_over(self) -> None:
-        """Resume after a sleep, or after the timeout of a wait."""
         self._slept(self._loop.now - self.since)
         super().wait_over()
 

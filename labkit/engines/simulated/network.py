@@ -121,14 +121,13 @@ class SimulatedNetwork:
         return [] if self._faults is None else self._faults.held()
 
     def is_cut(self, role: SimulatedRole, target: SimulatedRole) -> bool:
-        """Return whether the link between two roles holds messages."""
         return self._faults is not None and self._faults.is_cut(role, target)
 
     def held_links(self) -> list[Link]:
         return list(dict.fromkeys((message.sender, target.name) for target, message in self.held()))
 
     def isolated(self) -> Collection[str]:
-        """Roles that are cut off from every other node."""
+        """Roles that are cut off from all other nodes."""
         return () if self._faults is None else self._faults.isolated
 
     def reconnect(self, name: str) -> None:
@@ -137,7 +136,6 @@ class SimulatedNetwork:
             self._faults.isolated.discard(name)
 
     def send_held(self) -> None:
-        """Send the held messages whose links are no longer cut."""
         if self._faults is not None:
             self._faults.send_held()
 
@@ -149,8 +147,6 @@ class SimulatedNetwork:
 
 
 class Mail(NamedTuple):
-    """A message to be sent, with its sender, receiver and accounting."""
-
     role: SimulatedRole
     target: SimulatedRole
     message: Message

@@ -277,7 +277,6 @@ class SimulatedRecovery:
                 role.unacknowledged.update(names)
 
     def _continue_without(self, names: list[str]) -> None:
-        """Remove these roles from the peers, and notify the other roles."""
         if not names:
             return
         for kind, members in self._members.peers.items():
@@ -379,7 +378,6 @@ class SimulatedRecovery:
 
     @property
     def all_present(self) -> bool:
-        """Whether every role is present, and no worker is outside."""
         return not any(role.down for role in self._roles)
 
     def awaited(self, required_roles: Iterable[SimulatedRole]) -> str:
@@ -422,7 +420,6 @@ class SimulatedRecovery:
         return not self.all_present and self.none_suspended
 
     def chief_is_lost(self) -> bool:
-        """Return whether the chief is lost and will not be restarted automatically."""
         return bool(self._chief.down) and self._chief.name not in self._restarting
 
     def is_done(self, role: SimulatedRole) -> bool:

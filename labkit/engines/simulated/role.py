@@ -182,7 +182,7 @@ class SimulatedRole(RoleCore):
             self._coroutine.close()
 
     def end_instance(self) -> None:
-        """End the instance: void its timers, discard its inbox, close its coroutine."""
+        """Voids its timers, discards its inbox, closes its coroutine."""
         self._release_core()
         self.waiting = self._unless = self._working = self._suspended = None
         self._suspensions, self._resume, self.awaited_kinds = 0, None, ()
@@ -229,7 +229,6 @@ class SimulatedRole(RoleCore):
 
     @property
     def suspended(self) -> bool:
-        """Whether it is suspended: frozen, or being saved."""
         return self._suspensions > 0
 
     def interrupt(self) -> None:
@@ -447,7 +446,6 @@ class SimulatedRole(RoleCore):
             self.drive(value)
 
     def wait_over(self) -> None:
-        """Resume after a sleep, or after the timeout of a wait."""
         waited = self.waiting is not None
         self.waiting = None
         self.recorder.span(WAITING if waited else SLEEPING, self.since, self._loop.now)

@@ -258,7 +258,6 @@ class SimulatedRun(VirtualTimeEngine):
         return True
 
     def _end_slice(self) -> None:
-        """End the slice before the next turn."""
         self._slice_end = self._loop.pause = 0
 
     def _run_slice(self, until: int, watch: UpdateWatch | ConditionWatch | None) -> bool:
@@ -369,7 +368,7 @@ class SimulatedRun(VirtualTimeEngine):
         return seconds(self._loop.now)
 
     def _save_reached(self) -> None:
-        """Save the time reached, for a process that resumes the run."""
+        """For a process that resumes the run."""
         if self.stopped_by is None and not self._commands_to_repeat:
             self._journal.reached(self.seconds, self._past)
 
@@ -656,7 +655,6 @@ class SimulatedRun(VirtualTimeEngine):
     # the record -------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Bring the trace up to this instant."""
         with TUNING(self._threads), self._lock:
             unchanged = []
             for role in self._roles:

@@ -61,7 +61,6 @@ class TimeSlices:
         return self._deadline is not None and self._last >= self._deadline
 
     def next(self) -> None:
-        """Adapt the number of turns after a slice."""
         now = time.monotonic()
         if now - self._last > self._goal:
             self.turns = max(1, self.turns // 2)

@@ -75,7 +75,6 @@ class Core:
 
     @property
     def length(self) -> int:
-        """The number of jobs that it executes or that wait for it."""
         return len(self.queue) + (self.job is not None)
 
     def execute(self, job: Job, continues: bool = False) -> None:
@@ -96,7 +95,6 @@ class Core:
         loop.schedule(end, EARLY, DONE, self, self.token)  # type: ignore[arg-type]
 
     def _drifted(self) -> float:
-        """Return the factor of the time of work in the present period."""
         # The speed of a core of a virtual machine drifts: a third to a half of the variance of gradient times persists for
         # about 50 ms. Without drift, workers at full speed are too equal, and the staleness of SSP is up to 25% too high.
         if self._drift is not None:

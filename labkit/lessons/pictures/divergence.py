@@ -203,7 +203,6 @@ def _power(value: float, _: Any = None) -> str:
 
 
 def _edge(axes: Axes, places: list[StabilityPoint]) -> None:
-    """Draw the edge of stability and the positions of both runs."""
     products = [float(place.product or 0.0) for place in places]
     right = style.nice_above(max(6.0, 1.6 * max(place.tau for place in places)))
     tau = np.linspace(0, right, 200)

@@ -155,7 +155,6 @@ def _panel(axes: Axes, shares: tuple[np.ndarray, np.ndarray], right: int, n: int
 
 
 def _mark_slow_mean(axes: Axes, trace: Trace, right: int) -> None:
-    """Mark the mean staleness of the slowed worker's gradients."""
     stale, count, slow = _rows(trace)
     if not count[slow].sum():
         return
