@@ -157,6 +157,7 @@ class Calibration:
                 )
         costs = self.costs if hosts is None else replace(self.costs, hosts=hosts)
         pace = self.pace if isinstance(pace, str) and pace == MEASURED else pace
+        # A forecast is one of the calibrated cluster, so its servers are as fast as there, unless the caller says otherwise.
         options = {"server_time": self.server_time} | options
         if costs.hosts > 1:
             options = {"latency": self.latency, "bandwidth": self.bandwidth} | options

@@ -93,6 +93,7 @@ class Described:
             The samples as they are in the source, of the same shape: float64, whatever the data set's dtype is (ids are whole
             numbers).
         """
+        # float32 would lose the digits of features with an offset, such as years
         return np.ascontiguousarray(
             x * self.scale + self.mean, dtype=np.float64 if self.dtype.kind == "f" else self.dtype
         )

@@ -336,6 +336,7 @@ def from_csv(
     )
 
 
+# names of columns that number the lines; level_0, level_1 ... are the index of a data frame with several levels
 ROW_NUMBERS = re.compile(r"(id|index|level_\d|row|unnamed: \d[.\d]*|)", re.IGNORECASE)
 COMPRESSED = {
     b"\x1f\x8b": "gzip",

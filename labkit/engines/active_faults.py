@@ -49,6 +49,7 @@ class _Amounts:
         """Return the amount at a target that is part of each of the `wider` ones. A fault of several of these counts once."""
         manual = [self._manual[one] for one in (target, *wider) if one in self._manual]
         acting = [self._temporary[one] for one in wider if one in self._temporary]
+        # a temporary slowdown comes on top of that of the cluster, which is left when it ends
         amounts = [self._normal[target]] if target in self._normal else []
         amounts += [max(manual)[1]] if manual else []
         for faults in (self._temporary.get(target, Counter()), reduce(or_, acting, Counter())):

@@ -98,6 +98,7 @@ class AppliedLog:
                 if served is not None:
                     served(sender, read, newest)
             samples += g.samples
+            # a restore takes versions back, so those of two generations cannot be compared
             staleness = before - read if read_generation == generation else UNKNOWN
             recorder.apply(self._shard, now, sender, g.step, g.count, g.samples, staleness, version, incarnation)
         counters.outstanding += len(counters.reads)
@@ -116,6 +117,7 @@ class AppliedLog:
         its strategy (ignored), or applied before a restore (rolled back).
         """
         dropped = self._dropped.pop(key, ())
+        # a position brings back what a restored centre has lost, so nothing is rolled back or ignored
         if self._cumulative:
             return
         # Only the first push of a sender after a restore can follow steps that this shard had applied and has lost.

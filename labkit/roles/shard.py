@@ -264,6 +264,7 @@ class Shard(Part):
         made = self.snapshot(final, self.observed)
         if not self.observed:
             return made
+        # of rows that the snapshot lacks, gradients are only partly in the returned parameters
         contained = self.log.contained() | {"time": time} | ({} if self.shows_all(made) else {"partial": True})
         return replace(made, contained=json.dumps(contained))
 

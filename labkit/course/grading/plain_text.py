@@ -39,6 +39,7 @@ def spreadsheet_cell(value: str) -> str:
 
 
 def _no_formula(part: str) -> str:
+    # normalized, because a spreadsheet takes full-width signs for signs, too
     begin = unicodedata.normalize("NFKC", part.lstrip(" \"'\u00a0")[:1])
     return f"'{part}" if begin.startswith(("=", "+", "-", "@", "\u2212")) else part
 

@@ -328,6 +328,7 @@ class StudentSession:
         return float(self.ctx.now)
 
     def _rng(self) -> Any:
+        # the role's own stream, so that it draws the numbers that it draws in the student's notebook
         return self.ctx.rng.bit_generator.state
 
     def _batches(self) -> Any:

@@ -322,6 +322,7 @@ class SimulatedRecovery:
 
     def _begin(self, role: SimulatedRole, state: Any, incarnation: int | None = None, was: str = "") -> None:
         """Start the next incarnation of `role` with `state`. `was`: why it was down, if `role.down` has been reset."""
+        # before `prepare`, which gives the role a new recorder
         before, was = role.counters.version, was or role.down
         self._factory.prepare(role, role.recorder.incarnation + 1 if incarnation is None else incarnation, state)
         self._checkpoints.register(role)
@@ -357,6 +358,7 @@ class SimulatedRecovery:
             shards = {newest: shards[newest]}
         states = {name: shard.to_state() for name, shard in shards.items()}
         begins = group_restart_states(self._layout, states, self._checkpoints.of, [r.name for r in members])
+        # the same for all members: a replica knows the gradients of the others by its own incarnation
         incarnation = 1 + max(r.recorder.incarnation for r in self._roles if r is not self._chief)
         common = next((state for state in begins.values() if state is not None), None)
         for role in alive:
@@ -364,6 +366,7 @@ class SimulatedRecovery:
             self._end_instance(role)
         self._network.discard_messages({r.name for r in members})
         version = max((int(s["version"]) for s in begins.values() if s is not None), default=0)
+        # All are marked before the first one begins, because a role that begins notes which others are down.
         was, lost = {r.name: r.down for r in members}, [r.name for r in self._roles if r.down and r not in members]
         for role in members:
             self._mark_down(role, "")

@@ -289,6 +289,7 @@ class SimulatedRun(VirtualTimeEngine):
                 self._repeat_command()
             else:
                 examined = loop.turn - loop.turn % EXAMINE + EXAMINE
+                # turn by turn if a command of a log, or the end of what is watched, belongs before a certain turn
                 loop.pause = loop.turn + 1 if repeated or watch else min(self._slice_end, examined)
                 outcome = loop.run(until)
                 if outcome is loop.EMPTY:
