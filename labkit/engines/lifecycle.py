@@ -26,6 +26,8 @@ class State(StrEnum):
 
 
 class Trigger(StrEnum):
+    """An event in the lifecycle of a role."""
+
     INVITE = "invite"  # asked to join
     WITHDRAW = "withdraw"  # the invitation is cancelled
     PLACE = "place"  # a place was found, in which the next incarnation starts
@@ -85,7 +87,7 @@ AWAITING_PLACEMENT = frozenset({State.INVITED, State.LOST})  # a placement is re
 
 
 class InvalidTransition(RuntimeError):
-    """A bug in labkit: a trigger that is not possible in the state of a role."""
+    """A trigger that is not possible in the state of a role: a bug in labkit."""
 
     def __init__(self, role: str, state: State, trigger: Trigger):
         allowed = ", ".join(repr(str(one)) for one in TRANSITIONS[state])

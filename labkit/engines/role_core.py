@@ -164,7 +164,6 @@ class RoleCore(ABC):
                 self._account_released(message)  # type: ignore[arg-type]
         elif kind is SnapshotRequest:
             category = EVALUATION
-        # Start-up traffic is what two roles send before either has computed a gradient.
         elif to not in self.trained and not (counters.computed or counters.steps):
             if self.has_computed(to):  # type: ignore[arg-type]
                 self.trained.add(to)  # type: ignore[arg-type]

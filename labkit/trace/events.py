@@ -332,6 +332,8 @@ class OptionsSet(Event):
 
 @dataclass(frozen=True)
 class RunPaused(Event):
+    """All roles were paused."""
+
     kind = "paused"
 
     def __str__(self) -> str:

@@ -114,6 +114,7 @@ class Counters:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Counters:
+        """Restore the counters from the output of `to_dict`."""
         made = cls()
         for name in cls.__slots__:
             value = plain[name]

@@ -57,6 +57,7 @@ class GraderConnection:
             data = data[os.write(self._writing, data) :]
 
     def receive(self) -> Any:
+        """Return the grader's next frame."""
         return self._decoder.decode()
 
     def request(self, *request: Any) -> Any:

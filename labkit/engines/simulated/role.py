@@ -446,6 +446,7 @@ class SimulatedRole(RoleCore):
             self.drive(value)
 
     def wait_over(self) -> None:
+        """Resume after a sleep, or after the timeout of a wait."""
         waited = self.waiting is not None
         self.waiting = None
         self.recorder.span(WAITING if waited else SLEEPING, self.since, self._loop.now)
