@@ -4,14 +4,8 @@ This file is the only list of the public names. Type checkers and editors read i
 module of a name when the name is first used. `X as X` marks a name as public (PEP 484).
 """
 
+from . import lessons as lessons
 from .advisor import advise as advise
-from .advisor.checkpoints import daly as daly
-from .advisor.checkpoints import segment_time as segment_time
-from .advisor.checkpoints import young as young
-from .advisor.scaling import Scalability as Scalability
-from .advisor.scaling import amdahl as amdahl
-from .advisor.scaling import fit_scalability as fit_scalability
-from .advisor.scaling import gustafson as gustafson
 from .calibration import Calibration as Calibration
 from .calibration import Forecasts as Forecasts
 from .calibration import calibrate as calibrate
@@ -141,4 +135,3 @@ from .trace.exports import load_npz as load_npz
 from .trace.exports import save_npz as save_npz
 from .trace.exports import to_frames as to_frames
 from .trace.exports import to_perfetto as to_perfetto
-from .views import pictures as pictures

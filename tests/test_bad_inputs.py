@@ -121,7 +121,7 @@ def test_invalid_arguments_of_runs_and_files_are_refused():
         lambda run: run.kill("worker-0", restart="no"), lambda run: run.step(-1), lambda run: run.fork(True),
         lambda run: lk.resume("\0"), lambda run: lk.resume("x" * 5000), lambda run: lk.load(3), lambda run: lk.load("x/" * 4000),
         lambda run: lk.Budget(updates=10**400), lambda run: lk.SimulatedCluster(compute=10**400),
-        lambda run: lk.young(10**400, 1), lambda run: lk.Problem("moons", batch_size=10**5000),
+        lambda run: lk.lessons.young(10**400, 1), lambda run: lk.Problem("moons", batch_size=10**5000),
     ]  # fmt: skip
     runs = [lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=50)) for _ in calls]
     check_refused((functools.partial(call, run), "") for call, run in zip(calls, runs))

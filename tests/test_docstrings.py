@@ -1,7 +1,7 @@
 """Public functions and classes have examples, and these print what they show.
 
-Public are the names of `labkit.__all__`, the functions of `lk.pictures`, the types that these return, and the public methods
-and properties of all these classes, also those that a base class in labkit defines.
+Public are the names of `labkit.__all__`, those of its modules (`lk.lessons`, `lk.lessons.pictures`), the types that these
+return, and the public methods and properties of all these classes, also those that a base class in labkit defines.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def is_ours(thing):
 def names():
     """{path: object} of all public names; the path is that of the definition."""
     named = [getattr(lk, name) for name in lk.__all__]
-    named += [getattr(module, name) for module in named if inspect.ismodule(module) for name in module.__all__]
+    for module in filter(inspect.ismodule, named):  # modules that it contains are added to the end
+        named += [getattr(module, name) for name in module.__all__]
     return {
         f"{thing.__module__}.{thing.__qualname__}": thing
         for thing in (*named, *RETURNED)

@@ -68,7 +68,7 @@ DATACLASSES = {
     name: cls for name in lk.__all__
     if inspect.isclass(cls := getattr(lk, name)) and dataclasses.is_dataclass(cls)
     and not issubclass(cls, lk.Message | Exception)
-    and name not in ("AdviceRow", "Calibration", "Forecasts", "Guess", "Layout", "RoleSpec", "Scalability", "Sweep")
+    and name not in ("AdviceRow", "Calibration", "Forecasts", "Guess", "Layout", "RoleSpec", "Sweep")
 }  # fmt: skip
 NEEDED = {"Delay": {"a": "worker-0"}, "Drop": {"a": "worker-0"}, "Partition": {"a": "worker-0"}}
 NEEDED |= {"Table": {"columns": ["a"], "rows": [[1]]}}
@@ -259,8 +259,8 @@ def test_wrong_arguments_of_functions_are_refused(tmp_path, monkeypatch):
     }
     resumed = {"path": "none", "problem": None, "strategy": None, "cluster": None, "budget": None, "timeout": None}
     functions = [
-        ("young", lk.young, {"cost": 1.0, "mtbf": 100.0}),
-        ("daly", lk.daly, {"cost": 1.0, "mtbf": 100.0}),
+        ("young", lk.lessons.young, {"cost": 1.0, "mtbf": 100.0}),
+        ("daly", lk.lessons.daly, {"cost": 1.0, "mtbf": 100.0}),
         ("load", lk.load, {"path": "there-is-none.npz"}),
         ("load_npz", lk.load_npz, {"path": "there-is-none.npz"}),
         ("save_npz", lk.save_npz, {"trace": trace, "path": "trace.npz"}),
@@ -271,11 +271,11 @@ def test_wrong_arguments_of_functions_are_refused(tmp_path, monkeypatch):
         ("from_arrays", lk.from_arrays, {"x": x, "y": y, "x_test": x, "y_test": y}),
         ("from_csv", lk.from_csv, {**data, **known, **table}),
         ("from_dask", lk.from_dask, {"x": dask.from_array(x), "y": dask.from_array(y), **data, "classes": 2}),
-        ("fit_scalability", lk.fit_scalability, {"throughput": {1: 10.0, 2: 19.0, 4: 33.0}}),
+        ("fit_scalability", lk.lessons.fit_scalability, {"throughput": {1: 10.0, 2: 19.0, 4: 33.0}}),
         ("ledger", lk.ledger, {"trace": trace, "t": 10**8}),
         ("to_frames", lk.to_frames, {"trace": trace}),
     ]
-    assert {name for name, _, _ in functions} <= set(lk.__all__)
+    assert {name for name, _, _ in functions} <= {*lk.__all__, *lk.lessons.__all__}
     cases = [case for name, call, good in functions for case in each_argument(name, call, good)]
     holds(cases)
 

@@ -38,7 +38,9 @@ BELOW["advisor"] = BELOW["run"] | {"run", "views"}
 BELOW["sweeps"] = BELOW["run"] | {"run", "views"}
 BELOW["calibration"] = BELOW["sweeps"] | {"sweeps"}
 UP = BELOW["run"] | {"run", "sweeps", "calibration", "advisor", "views"}
-BELOW |= {"lab": UP, "course": UP | {"lab"}, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}
+BELOW |= {"lab": UP, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}
+# What only lessons, documents and course work use; no other package imports it.
+BELOW |= {"lessons": {"trace", "views"}, "course": UP | {"lab", "lessons"}}
 
 # The one exception upwards: `Run.watch` and `Run.plot` import the lab and the views when they are called, and `train` in a
 # notebook the registry of cells.
@@ -155,7 +157,7 @@ HEAVY = {
     "distributed": {"engines"},
     "dask": {"engines", "data"},
     "tornado": {"engines"},
-    "matplotlib": {"views", "lab", "cli"},
+    "matplotlib": {"views", "lab", "lessons", "cli"},
     "ipywidgets": {"lab"},
     "anywidget": {"lab"},
     "IPython": {"lab", "progress"},

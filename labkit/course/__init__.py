@@ -7,7 +7,7 @@ modules about the format of assignments: `schema`, `regions`, `variants`, `bundl
 
 from __future__ import annotations
 
-from ..nn.finite_differences import central_differences
+from ..lessons import central_differences
 from .scheduled_pipeline import ScheduledPipeline, activations_held, schedule_seconds
 from .testing import CheckFailed, Trial, expect, expect_close, likely_mistake, same_parameters, small_problem, trial
 

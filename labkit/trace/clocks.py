@@ -27,8 +27,8 @@ import numpy as np
 
 from .index import Growing, SelectedRows, Unread
 from .query import computing_since, reports, sampled
-from .role_states import FAR_FUTURE, GONE, StateInterval, absences, absent_at_start, intervals, joined_later, workers_of
-from .schema import ALL, COMPUTE
+from .role_states import FAR_FUTURE, GONE, StateInterval, absences, absent_at_start, intervals, joined_later
+from .schema import COMPUTE
 from .trace import Trace
 
 MAX_EVENTS, POINTS = 4000, 400  # leads are given at all times of change, or at this many evenly spaced times
@@ -69,28 +69,6 @@ def _clocked_roles(trace: Trace) -> list[int]:
 def leads(trace: Trace, t: int) -> Leads:
     """Return the lead of each worker, from the start to `t` ns."""
     return Clocks().leads(trace, t)
-
-
-def largest_lead(trace: Trace) -> int:
-    """Return the largest lead of a worker over the slowest worker, in gradients that the first shard had applied, at the
-    times at which the shard applies a gradient of the worker that leads.
-
-    It is counted from the updates of the shard alone, independently of the times at which workers began their gradients
-    (`leads`).
-    """
-    shard = trace.observed[0]
-    role, sender, time = trace.column("applies", "role", "sender", "time")
-    clocks, largest, missed, away = dict.fromkeys(workers_of(trace), 0), 0, absences(trace, FAR_FUTURE), set[int]()
-    for worker, now in zip(sender[role == shard].tolist(), time[role == shard].tolist()):  # in order of time
-        if worker == ALL:  # no worker leads
-            continue
-        gone = {one for one, gaps in missed.items() if any(_in(gap, now) for gap in gaps)}
-        slowest = min((clock for one, clock in clocks.items() if one not in gone | away), default=clocks[worker])
-        clocks |= {one: max(clocks[one], slowest) for one in away - gone if one in clocks}  # they are back
-        away = gone
-        largest = max(largest, clocks[worker] - slowest)
-        clocks[worker] += 1
-    return largest
 
 
 class Clocks:
@@ -276,7 +254,7 @@ def continuous_clocks(
         if any(gap.end is not None and gap.end <= one.begin for gap in missed.get(roles[one.who], ())):
             present = [
                 who for who, role in enumerate(roles)
-                if who != one.who and not any(_in(gap, one.begin) for gap in missed.get(role, ()))
+                if who != one.who and not any(gap.contains(one.begin) for gap in missed.get(role, ()))
             ]  # fmt: skip
             done = [clocks[who][work[who][1] <= one.begin] for who in present]
             begin = min((int(seen[-1]) + 1 if len(seen) else 0 for seen in done), default=begin)
@@ -292,7 +270,3 @@ def _instances(who: int, work: Work, gaps: Sequence[StateInterval]) -> list[_Ins
     new = (np.diff(clock) < 0) | (np.diff(np.searchsorted(back, start, side="right")) > 0)
     edges = [0, *(np.flatnonzero(new) + 1).tolist(), len(start)]
     return [_Instance(int(start[a]), who, a, b) for a, b in zip(edges, edges[1:]) if b > a]
-
-
-def _in(gap: StateInterval, time: int) -> bool:
-    return gap.begin <= time and (gap.end is None or time < gap.end)

@@ -770,20 +770,6 @@ def staleness_in_order(trace: Trace) -> list[int]:
     return [int(s) for s in stale[mine][np.argsort(version[mine], kind="stable")]]
 
 
-def staleness_by_worker(trace: Trace) -> dict[str, np.ndarray]:
-    """Return {worker: staleness of each of its gradients that the first shard has applied, shape (gradients,)}.
-
-    Applications with unknown staleness are left out. A worker of which no gradient was applied has an empty array.
-    """
-    shard = trace.observed[0]
-    role, sender, stale, count = trace.column("applies", "role", "sender", "staleness", "count")
-    known = (role == shard) & (stale != UNKNOWN)
-    return {
-        trace.roles[worker]: np.repeat(stale[known & (sender == worker)], count[known & (sender == worker)])
-        for worker in workers_of(trace)
-    }
-
-
 class StalenessCounts:
     """Histogram of staleness as of a time. The cost of a query depends on the number of rows between its time and that of
     the previous query.
@@ -997,13 +983,6 @@ def time_to_accuracy(trace: Trace, accuracy: float | None = None, t: int | None 
     time, reached = trace.column("evaluations", "time", "accuracy")
     hits = np.flatnonzero((reached >= goal) & (time <= (math.inf if t is None else t)))
     return seconds(float(time[hits[0]])) if len(hits) else None
-
-
-def updates_to_accuracy(trace: Trace, accuracy: float = 0.95) -> int | None:
-    """Return the number of updates at the first evaluation that reached `accuracy` (0 to 1), or None if none has."""
-    update, reached = trace.column("evaluations", "update", "accuracy")
-    hits = np.flatnonzero(reached >= accuracy)
-    return int(update[hits[0]]) if len(hits) else None
 
 
 # norms --------------------------------------------------------------------------------------------------------------

@@ -205,6 +205,9 @@ class StateInterval(NamedTuple):
     end: int | None
     condition: str
 
+    def contains(self, time: int) -> bool:
+        return self.begin <= time and (self.end is None or time < self.end)
+
 
 def intervals(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
     """Return {role: its state intervals, in order of time}, as known at `t` ns. A role that always ran is left out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from . import pictures
 from .accuracy import AccuracyPanel
 from .compare import compare
 from .data_distribution import DataDistributionPanel
@@ -38,7 +37,6 @@ __all__ = [
     "make_panel",
     "overview",
     "panel_figure",
-    "pictures",
     "save",
     "stack",
 ]

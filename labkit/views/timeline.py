@@ -74,7 +74,7 @@ def shown_roles(trace: Trace, t: int, most: int = MOST_ROWS) -> list[int]:
 def activity_at(trace: Trace, t: int, role: int, time: int, near: int, lookup: Lookup) -> str:
     """Return what `role` did at `time` (ns), as known at `t` (ns). An application counts if it is within `near` ns."""
     for state in intervals(trace, t).get(role, []):
-        if state.begin <= time and (state.end is None or time < state.end):
+        if state.contains(time):
             return f"{state.condition} since {_time(state.begin)}"
     by, when, sender, stale = lookup.applies.between(trace, max(0, time - near), min(t, time + near)).columns(
         "role", "time", "sender", "staleness"

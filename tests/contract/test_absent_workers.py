@@ -5,10 +5,11 @@ import pytest
 
 import labkit as lk
 from labkit.engines.commands import Join, Leave
+from labkit.lessons import largest_lead
 from labkit.narrative.sentence import sentence
 from labkit.strategies import STRATEGIES
 from labkit.trace import query
-from labkit.trace.clocks import largest_lead, leads
+from labkit.trace.clocks import leads
 from labkit.trace.role_states import absent, conditions
 from labkit.trace.stragglers import stragglers
 from tests.accounts import balanced

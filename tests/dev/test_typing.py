@@ -157,7 +157,8 @@ def test_editors_complete_attributes():
         "lk.SimulatedCluster(workers=4).spec.": {"compute", "latency", "describe"},
         "lk.train('digits', lk.AsyncPS(), lk.SimulatedCluster()).": {"wait", "summary", "plot", "kill"},
         "lk.train('digits', lk.AsyncPS(), lk.SimulatedCluster()).wait().plot.": {"staleness", "timeline", "overview"},
-        "lk.pictures.": {"straggler", "bubble"},
+        "lk.lessons.": {"young", "step_costs", "pictures"},
+        "lk.lessons.pictures.": {"straggler", "bubble"},
         "lk.Lab().": {"run", "share_text"},
     }.items():
         assert names <= completions(code), code

@@ -24,7 +24,7 @@ def preempted(segments, work, cost=COST, restart=RESTART, mtbf=MTBF, steps=1, se
         record=False,
     )
     # long after the end: so many preemptions are planned
-    end = 2 * segments * lk.segment_time(work, cost, restart, mtbf)
+    end = 2 * segments * lk.lessons.segment_time(work, cost, restart, mtbf)
     faults = [lk.Preempt(1 / mtbf, roles="worker-0", until=end)]
     budget = lk.Budget(updates=segments * steps)
     run = lk.train(TIMING, lk.RingAllReduce(), cluster, budget, seed=seed, faults=faults).wait()
@@ -74,7 +74,7 @@ def test_exponential_failures_occur_at_the_given_rate():
 def test_a_segment_takes_the_mean_time_of_the_formula():
     segments = 20_000
     mean = preempted(segments, WORK).engine.seconds / segments
-    assert lk.segment_time(WORK, COST, RESTART, MTBF) == pytest.approx(1121.6, abs=0.05)
+    assert lk.lessons.segment_time(WORK, COST, RESTART, MTBF) == pytest.approx(1121.6, abs=0.05)
     assert mean == pytest.approx(1121.6, rel=0.01)
 
 
@@ -85,7 +85,9 @@ def test_a_segment_takes_the_mean_time_of_the_formula_if_failures_are_frequent()
     segments, case = 1500, (100.0, 20.0, 60.0, 200.0)
     mean = preempted(segments, *case).engine.seconds / segments
     restart, mtbf = case[2:]
-    assert mean == pytest.approx(lk.segment_time(*case) * (1 + restart / mtbf) * np.exp(-restart / mtbf), rel=0.05)
+    assert mean == pytest.approx(
+        lk.lessons.segment_time(*case) * (1 + restart / mtbf) * np.exp(-restart / mtbf), rel=0.05
+    )
     assert mean > 1.7 * 120
 
 
@@ -93,7 +95,7 @@ def test_a_segment_takes_the_mean_time_of_the_formula_if_failures_are_frequent()
 def test_the_best_interval_is_near_dalys():
     """Of intervals a factor 2 apart, that of Daly has the least overhead; and the ones around it are close to each other."""
     cost, mtbf, total = 60.0, 7200.0, 4e6
-    best = lk.daly(cost, mtbf)
+    best = lk.lessons.daly(cost, mtbf)
     cheap = {}
     for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
         segments = round(total / (best * factor))
@@ -103,5 +105,5 @@ def test_the_best_interval_is_near_dalys():
     assert min(cheap, key=cheap.get) == 1.0
     assert cheap[0.25] > cheap[0.5] > cheap[1.0] < cheap[2.0] < cheap[4.0]
     for factor, measured in cheap.items():
-        predicted = lk.segment_time(best * factor, cost, RESTART, mtbf) / (best * factor)
+        predicted = lk.lessons.segment_time(best * factor, cost, RESTART, mtbf) / (best * factor)
         assert measured == pytest.approx(predicted, rel=0.05)

@@ -41,7 +41,7 @@ run.plot.staleness(reference=4)  # arg-type, reportArgumentType
 print(run.summary().accuracy)  # attr-defined, reportAttributeAccessIssue
 lk.advise("digits", 4)  # arg-type, reportArgumentType
 lk.Lab("digits", lk.AsyncPS, cluster)  # arg-type, reportArgumentType
-lk.pictures.straggler(run, 4)  # arg-type, reportArgumentType
+lk.lessons.pictures.straggler(run, 4)  # arg-type, reportArgumentType
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,7 @@ def central_differences(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from labkit.nn.finite_differences import central_differences
-    >>> central_differences(lambda w: w[0] ** 2 * w[1], np.array([3.0, 2.0]), h=0.01).round(6)
+    >>> lk.lessons.central_differences(lambda w: w[0] ** 2 * w[1], np.array([3.0, 2.0]), h=0.01).round(6)
     array([12.,  9.])
     """
     places = range(np.size(x)) if indices is None else indices

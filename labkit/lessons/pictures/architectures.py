@@ -19,8 +19,8 @@ from matplotlib.ticker import FixedLocator, LogLocator
 
 from ...errors import BadInput, shown
 from ...formatting import count_text
-from .. import style
-from ..figures import LabFigure
+from ...views import style
+from ...views.figures import LabFigure
 from .layout import LABEL, MARKER, WIDTH, axes_at, lanes, number, put, sheet
 
 TOP, HIGH, FOOT, LEFT, NAMES = 66, 320, 52, 74, 250  # pixels
@@ -65,8 +65,8 @@ def scaling(
     Examples
     --------
     >>> measured = {1: 100, 2: 190, 4: 340, 8: 560}
-    >>> theory = lk.fit_scalability(measured)
-    >>> figure = lk.pictures.scaling({"ring": measured}, {"ring": theory}, "Throughput of a ring")
+    >>> theory = lk.lessons.fit_scalability(measured)
+    >>> figure = lk.lessons.pictures.scaling({"ring": measured}, {"ring": theory}, "Throughput of a ring")
     >>> figure.savefig("scaling.png")
     """
     _check("scaling", measured, len(MARKS))
@@ -128,7 +128,7 @@ def memory_traffic(points: Mapping[str, tuple[float, float]], title: str) -> Lab
     Examples
     --------
     >>> points = {"RingAllReduce": (67e3, 38e3), "FSDP": (101e3, 9.6e3)}
-    >>> figure = lk.pictures.memory_traffic(points, "FSDP trades traffic for memory")
+    >>> figure = lk.lessons.pictures.memory_traffic(points, "FSDP trades traffic for memory")
     >>> figure.savefig("memory.png")
     """
     _check("memory_traffic", points, 12)
@@ -195,7 +195,7 @@ def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
     ...     advice = lk.advise("digits", cluster, ["sync-ps", "ring-all-reduce"])
     ...     return {row.label: row.gradients_per_second for row in advice.rows}
     >>> measured = {"1 GB/s": rates(1e9), "10 MB/s": rates(1e7)}
-    >>> figure = lk.pictures.ranking(measured, "A slow link favours the ring")
+    >>> figure = lk.lessons.pictures.ranking(measured, "A slow link favours the ring")
     >>> figure.savefig("ranking.png")
     """
     _check("ranking", rates, 12)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from labkit.nn.gradient_noise import batch_gradients, noise_scale
+from labkit.lessons import batch_gradients, noise_scale
 
 
 class Centres:

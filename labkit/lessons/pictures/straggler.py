@@ -19,10 +19,10 @@ from ...trace.query import Cumulative, computing_since, gradient_time
 from ...trace.role_states import slowdowns, slowed, workers_of
 from ...trace.schema import COMPUTE, NANO
 from ...trace.trace import Trace
-from .. import style
-from ..event_labels import slow_spans
-from ..figures import LabFigure
-from ..timeline import shown_roles
+from ...views import style
+from ...views.event_labels import slow_spans
+from ...views.figures import LabFigure
+from ...views.timeline import shown_roles
 from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, number, put, sheet, trace_of
 
 LEFT, LONG, GAP, SIDE = 76, 650, 30, 140  # pixels: names, timeline, and the counts next to it
@@ -56,7 +56,7 @@ def straggler(synchronous: RunOrTrace, asynchronous: RunOrTrace) -> LabFigure:
     >>> cluster, budget = lk.SimulatedCluster(workers=4, slow={"worker-2": 5}), lk.Budget(seconds=3)
     >>> synchronous = lk.train("digits", lk.SyncPS(), cluster, budget).wait()
     >>> asynchronous = lk.train("digits", lk.AsyncPS(), cluster, budget).wait()
-    >>> lk.pictures.straggler(synchronous, asynchronous).savefig("straggler.png")
+    >>> lk.lessons.pictures.straggler(synchronous, asynchronous).savefig("straggler.png")
     """
     pair = trace_of("straggler", synchronous), trace_of("straggler", asynchronous)
     since, until = _interval(*pair)

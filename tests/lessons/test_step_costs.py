@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.trace.step_costs import message_bytes, step_costs
+from labkit.lessons import message_bytes, step_costs
 
 D, N, C, A, BANDWIDTH = 1200, 4, 0.1, 1e-3, 1e6
 M = 4 * D  # bytes

@@ -1,4 +1,4 @@
-"""`dots` and `beside`: the figures of the lessons. The oracle is the input: every point is at its given position."""
+"""`scatter` and `side_by_side`: the figures of the lessons. The oracle is the input: every point is at its given position."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,9 @@ def texts_of(figure):
 
 def test_measurements_are_dots_and_theory_is_lines():
     theory = {"x squared": lambda x: x**2, "always 2": lambda x: 2.0, "some points": {3: 1.0, 1: 4.0}}
-    figure = lk.pictures.scatter({2: 4.1, 1: 0.9, 3: 9.2}, theory, "Squares", "x", "y", caption="of three numbers")
+    figure = lk.lessons.pictures.scatter(
+        {2: 4.1, 1: 0.9, 3: 9.2}, theory, "Squares", "x", "y", caption="of three numbers"
+    )
     (x, y), lines = drawn(figure)
     assert x.tolist() == [1, 2, 3]
     assert y.tolist() == [0.9, 4.1, 9.2]
@@ -35,7 +37,7 @@ def test_measurements_are_dots_and_theory_is_lines():
 
 @pytest.mark.parametrize("log", ["", "x", "y", "xy"])
 def test_every_dot_is_inside_the_frame(log):
-    figure = lk.pictures.scatter(
+    figure = lk.lessons.pictures.scatter(
         {1e-8: 3e-7, 1.0: 2.0, 30.0: 1e-12}, {"far away": lambda x: 1e-40 * x}, "t", "x", "y", log=log
     )
     (x, y), _ = drawn(figure)
@@ -50,7 +52,7 @@ def test_every_dot_is_inside_the_frame(log):
 
 def test_text_fits_into_the_figure():
     """The labels of the axes do not overlap the ticks, and no text is cut off."""
-    figure = lk.pictures.scatter(
+    figure = lk.lessons.pictures.scatter(
         {h: h**2 for h in 10.0 ** np.arange(-8, 0)}, {"h²": np.square}, "t", "h", "error", log="xy"
     )
     renderer = figure.canvas.get_renderer()
@@ -63,7 +65,7 @@ def test_text_fits_into_the_figure():
 
 
 def test_points_that_are_not_finite_are_left_out():
-    (x, _), _ = drawn(lk.pictures.scatter({1: 1.0, 2: np.inf, 3: np.nan}, {}, "t", "x", "y"))
+    (x, _), _ = drawn(lk.lessons.pictures.scatter({1: 1.0, 2: np.inf, 3: np.nan}, {}, "t", "x", "y"))
     assert x.tolist() == [1]
 
 
@@ -79,19 +81,19 @@ def test_points_that_are_not_finite_are_left_out():
 )
 def test_values_that_cannot_be_drawn_are_refused(measured, log, message):
     with pytest.raises(lk.BadInput, match=message):
-        lk.pictures.scatter(measured, {}, "t", "x", "y", log=log)
+        lk.lessons.pictures.scatter(measured, {}, "t", "x", "y", log=log)
 
 
 def test_several_runs_beside_each_other():
     paper = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1), slow={"worker-1": 4})
     timing = lk.Problem("moons", timing_only=True)
     runs = [lk.train(timing, s, paper, lk.Budget(seconds=2)).wait() for s in (lk.AsyncPS(), lk.SSP(s=2))]
-    figure = lk.pictures.side_by_side("progress", {"free": runs[0], "held": runs[1].trace})
+    figure = lk.lessons.pictures.side_by_side("progress", {"free": runs[0], "held": runs[1].trace})
     assert len(figure.axes) == 2
     assert {"free", "held"} <= set(texts_of(figure))
     tops = [axes.get_ylim()[1] for axes in figure.axes]
     assert tops[0] > 2 * tops[1]  # separate scales: 15 ahead, and 2
     with pytest.raises(lk.BadInput, match="Did you mean 'progress'"):
-        lk.pictures.side_by_side("progres", {"free": runs[0]})
+        lk.lessons.pictures.side_by_side("progres", {"free": runs[0]})
     with pytest.raises(lk.BadInput, match="at least one run"):
-        lk.pictures.side_by_side("progress", {})
+        lk.lessons.pictures.side_by_side("progress", {})

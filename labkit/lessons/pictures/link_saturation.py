@@ -26,8 +26,8 @@ from ...trace.query import Cumulative
 from ...trace.role_states import workers_of
 from ...trace.schema import NANO
 from ...trace.trace import Trace
-from .. import style
-from ..figures import LabFigure
+from ...views import style
+from ...views.figures import LabFigure
 from .layout import LABEL, WIDTH, WORDS, axes_at, lanes, number, sheet, traces_of
 
 TOP, HIGH, FOOT, LEFT, NAMES = 66, 300, 52, 66, 196  # pixels
@@ -70,7 +70,7 @@ def link_saturation(
     ...     return lk.train(problem, strategy, cluster, lk.Budget(updates=20)).wait()
     >>> kinds = {"one server": lk.SyncPS(), "ring": lk.RingAllReduce()}
     >>> runs = {name: {n: run(kind, n) for n in (2, 4, 8)} for name, kind in kinds.items()}
-    >>> lk.pictures.link_saturation(runs).savefig("links.png")
+    >>> lk.lessons.pictures.link_saturation(runs).savefig("links.png")
     """
     if not isinstance(runs, Mapping) or not 1 <= len(runs) <= MOST_KINDS:
         raise BadInput(

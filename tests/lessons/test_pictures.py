@@ -3,7 +3,7 @@ text is small, cut off or covered.
 
 After an intended change, inspect the new pictures and store them:
 
-    pytest tests/views/test_pictures.py --mpl-generate-path=tests/views/baseline/pictures
+    pytest tests/lessons/test_pictures.py --mpl-generate-path=tests/lessons/baseline/pictures
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from matplotlib import ft2font
 from matplotlib.text import Text
 
 import labkit as lk
-from labkit.views.pictures.layout import number
-from labkit.views.pictures.link_saturation import theoretical_throughput
+from labkit.lessons.pictures.layout import number
+from labkit.lessons.pictures.link_saturation import theoretical_throughput
 
 BASELINE = Path(__file__).parent / "baseline" / "pictures"
 STORED_WITH = "2.14.3"  # FreeType; with another one letters differ a little
@@ -49,21 +49,21 @@ def spiral(rate, updates=100):
 
 def straggler():
     slow = {"worker-2": 5}
-    return lk.pictures.straggler(run(lk.SyncPS(), slow=slow), run(lk.AsyncPS(), slow=slow))
+    return lk.lessons.pictures.straggler(run(lk.SyncPS(), slow=slow), run(lk.AsyncPS(), slow=slow))
 
 
 def mean_staleness():
     random = {"compute": lk.LogNormal(0.1, 0.3), "slow": {"worker-1": 5}, "budget": lk.Budget(updates=400)}
-    return lk.pictures.mean_staleness({n: run(lk.AsyncPS(), workers=n, **random) for n in SIZES})
+    return lk.lessons.pictures.mean_staleness({n: run(lk.AsyncPS(), workers=n, **random) for n in SIZES})
 
 
 def divergence():
     (inside, one), (outside, other) = spiral(0.15), spiral(0.25)
-    return lk.pictures.divergence(inside, outside, paths=[one, other])
+    return lk.lessons.pictures.divergence(inside, outside, paths=[one, other])
 
 
 def divergence_without_paths():
-    return lk.pictures.divergence(spiral(0.15)[0], spiral(0.25)[0])
+    return lk.lessons.pictures.divergence(spiral(0.15)[0], spiral(0.25)[0])
 
 
 def on_networks():
@@ -75,7 +75,7 @@ def on_networks():
 
 
 def link_saturation():
-    return lk.pictures.link_saturation(on_networks())
+    return lk.lessons.pictures.link_saturation(on_networks())
 
 
 def pipelines():
@@ -84,7 +84,7 @@ def pipelines():
 
 
 def bubble():
-    return lk.pictures.bubble(pipelines())
+    return lk.lessons.pictures.bubble(pipelines())
 
 
 DRAWN = {
@@ -179,7 +179,7 @@ def test_throughput_is_measured_from_the_slowdown():
         lk.train(DIGITS, strategy, lk.SimulatedCluster(workers=4, compute=PACE), lk.Budget(seconds=6.25), faults=late).wait()
         for strategy in (lk.SyncPS(), lk.AsyncPS())
     ]  # fmt: skip
-    both = numbers(title(lk.pictures.straggler(*pair)).replace("w2", ""))
+    both = numbers(title(lk.lessons.pictures.straggler(*pair)).replace("w2", ""))
     assert both == pytest.approx([8, 32], rel=0.05)
 
 
@@ -189,7 +189,7 @@ def test_staleness_in_the_title_is_the_mean_of_all_that_was_applied():
     for each in runs.values():
         stale, count = each.trace.column("applies", "staleness", "count")
         means.append(f"{np.repeat(stale, count).mean():.2f}")
-    drawn = lk.pictures.mean_staleness(runs)
+    drawn = lk.lessons.pictures.mean_staleness(runs)
     assert title(drawn) == f"Mean staleness is N − 1, also with a slow worker: {means[0]} and {means[1]} for N = 2, 3."
     written = [words for words, _ in texts(drawn)]
     assert {"theory: N − 1 = 1", "theory: N − 1 = 2", f"measured: {means[0]}", f"measured: {means[1]}"} <= set(written)
@@ -233,7 +233,7 @@ def test_predicted_and_measured_step_times_agree():
         "ring": lambda n: c + 2 * (n - 1) * a + 2 * (n - 1) / n * m,
     }  # fmt: skip
     runs = on_networks()
-    drawn = lk.pictures.link_saturation(runs)
+    drawn = lk.lessons.pictures.link_saturation(runs)
     dots = [line.get_xydata() for line in drawn.axes[0].lines if line.get_marker() == "o"]
     assert len(dots) == len(runs)
     for (name, mine), measured in zip(runs.items(), dots):
@@ -254,7 +254,9 @@ def test_an_asynchronous_server_is_full_at_bandwidth_over_model():
     m = 4 * (64 * 24 + 24 + 24 * 10 + 10) / NETWORK["bandwidth"]
     wanted = [1 / (0.1 + 2 * 0.001 + 2 * m), 1 / m]
     assert theoretical_throughput(runs[8].trace, np.array([1, 8])) == pytest.approx(wanted, rel=1e-9)
-    (dots,) = [line for line in lk.pictures.link_saturation({"server": runs}).axes[0].lines if line.get_marker() == "o"]
+    (dots,) = [
+        line for line in lk.lessons.pictures.link_saturation({"server": runs}).axes[0].lines if line.get_marker() == "o"
+    ]
     assert dots.get_ydata() == pytest.approx(wanted, rel=0.03)
 
 
@@ -262,9 +264,9 @@ def test_without_a_formula_only_dots_or_the_line_of_a_forecast_are_drawn():
     mine = {n: run(lk.AsyncPS(), workers=n, compute=lk.LogNormal(0.1, 0.3)) for n in (2, 4)}
     assert theoretical_throughput(mine[2].trace, np.array([2])) is None
     red = "#cc1f1f"
-    plain = lk.pictures.link_saturation({"server": mine})
+    plain = lk.lessons.pictures.link_saturation({"server": mine})
     assert not [line for line in plain.axes[0].lines if line.get_color() == red]
-    given = lk.pictures.link_saturation({"server": mine}, forecast={"server": {2: 20.0, 4: 40.0}})
+    given = lk.lessons.pictures.link_saturation({"server": mine}, forecast={"server": {2: 20.0, 4: 40.0}})
     (line,) = [line for line in given.axes[0].lines if line.get_color() == red]
     assert line.get_xydata().tolist() == [[2, 20], [4, 40]]
 
@@ -291,17 +293,17 @@ def some_run():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda r: lk.pictures.straggler(r, "x"), "not a run"),
-        (lambda r: lk.pictures.mean_staleness(r), "dictionary"),
-        (lambda r: lk.pictures.mean_staleness({}), "dictionary"),
-        (lambda r: lk.pictures.mean_staleness({"4": r}), "whole number"),
-        (lambda r: lk.pictures.mean_staleness({8: r}), "has 4"),
-        (lambda r: lk.pictures.mean_staleness(dict.fromkeys(range(1, 7), r)), "1 to 4"),
-        (lambda r: lk.pictures.divergence(r, r), "quadratic"),
-        (lambda r: lk.pictures.link_saturation(r), "name"),
-        (lambda r: lk.pictures.link_saturation({"ring": {3: r}}), "has 4"),
-        (lambda r: lk.pictures.link_saturation({"ring": {4: r}}, forecast={"rang": {4: 1.0}}), "rang"),
-        (lambda r: lk.pictures.bubble({4: r}), "no micro-batches"),
+        (lambda r: lk.lessons.pictures.straggler(r, "x"), "not a run"),
+        (lambda r: lk.lessons.pictures.mean_staleness(r), "dictionary"),
+        (lambda r: lk.lessons.pictures.mean_staleness({}), "dictionary"),
+        (lambda r: lk.lessons.pictures.mean_staleness({"4": r}), "whole number"),
+        (lambda r: lk.lessons.pictures.mean_staleness({8: r}), "has 4"),
+        (lambda r: lk.lessons.pictures.mean_staleness(dict.fromkeys(range(1, 7), r)), "1 to 4"),
+        (lambda r: lk.lessons.pictures.divergence(r, r), "quadratic"),
+        (lambda r: lk.lessons.pictures.link_saturation(r), "name"),
+        (lambda r: lk.lessons.pictures.link_saturation({"ring": {3: r}}), "has 4"),
+        (lambda r: lk.lessons.pictures.link_saturation({"ring": {4: r}}, forecast={"rang": {4: 1.0}}), "rang"),
+        (lambda r: lk.lessons.pictures.bubble({4: r}), "no micro-batches"),
     ],
 )  # fmt: skip
 def test_figures_refuse_runs_that_do_not_fit(some_run, draw, message):
@@ -312,36 +314,36 @@ def test_figures_refuse_runs_that_do_not_fit(some_run, draw, message):
 def test_a_run_without_updates_is_refused():
     begun = lk.train(DIGITS, lk.AsyncPS(), lk.SimulatedCluster(workers=2, compute=PACE), lk.Budget(updates=3))
     with pytest.raises(lk.BadInput, match="wait"):
-        lk.pictures.straggler(begun, begun)
+        lk.lessons.pictures.straggler(begun, begun)
 
 
 @pytest.mark.parametrize("paths", ["ab", [[1.0] * 9], [np.ones((9, 2)), [1.0] * 9], [[1.0], [1.0]]])
 def test_paths_are_two_lists_of_weights(paths):
     pair = spiral(0.15, 30)[0], spiral(0.25, 30)[0]
     with pytest.raises(lk.BadInput, match="path"):
-        lk.pictures.divergence(*pair, paths=paths)
+        lk.lessons.pictures.divergence(*pair, paths=paths)
 
 
 def test_figures_accept_traces_and_runs(some_run):
-    drawn = [title(lk.pictures.mean_staleness({4: given})) for given in (some_run, some_run.trace)]
+    drawn = [title(lk.lessons.pictures.mean_staleness({4: given})) for given in (some_run, some_run.trace)]
     assert drawn[0] == drawn[1]
 
 
 def test_wrong_micro_batches_are_named():
     one = run(lk.Pipeline(micro_batches=4), EQUAL_STAGES, lk.Budget(updates=2))
     with pytest.raises(lk.BadInput, match="for 8 micro-batches has 4"):
-        lk.pictures.bubble({8: one})
+        lk.lessons.pictures.bubble({8: one})
 
 
 def test_runs_that_keep_totals_only_are_refused():
     counted = run(lk.AsyncPS(), record=False)
     with pytest.raises(lk.BadInput, match="record=False"):
-        lk.pictures.mean_staleness({4: counted})
+        lk.lessons.pictures.mean_staleness({4: counted})
 
 
 def test_staleness_alone_decides_stability():
     """The same rate, 0.2: for N = 4 below 2 sin(pi / 14) = .445, for N = 16 above 2 sin(pi / 62) = .101."""
     pair = [run(lk.AsyncPS(learning_rate=0.2), lk.Problem("quadratic"), workers=n) for n in (4, 16)]
-    drawn = lk.pictures.divergence(*pair)
+    drawn = lk.lessons.pictures.divergence(*pair)
     reported = "0.2 at staleness 3 converges, 0.2 at staleness 15 diverges."
     assert title(drawn) == f"A high rate with stale gradients diverges: {reported}"

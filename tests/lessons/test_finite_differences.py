@@ -3,7 +3,7 @@
 import numpy as np
 
 import labkit as lk
-from labkit.nn.finite_differences import central_differences
+from labkit.lessons import central_differences
 
 
 def test_the_derivatives_of_a_quadratic_function_are_exact():

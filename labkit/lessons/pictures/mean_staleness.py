@@ -22,10 +22,10 @@ from ...trace.query import staleness
 from ...trace.role_states import slowdowns, workers_of
 from ...trace.schema import UNKNOWN
 from ...trace.trace import Trace
-from .. import style
-from ..event_labels import slow_spans
-from ..figures import LabFigure
-from ..label_placement import pixels_of
+from ...views import style
+from ...views.event_labels import slow_spans
+from ...views.figures import LabFigure
+from ...views.label_placement import pixels_of
 from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, put, sheet, traces_of
 
 TOP, TITLE, HIGH, FOOT, LEFT, GAP = 62, 28, 210, 52, 62, 50  # pixels
@@ -59,7 +59,7 @@ def mean_staleness(runs: Mapping[int, RunOrTrace]) -> LabFigure:
     --------
     >>> clusters = {n: lk.SimulatedCluster(workers=n) for n in (2, 4)}
     >>> runs = {n: lk.train("digits", lk.AsyncPS(), clusters[n]).wait() for n in clusters}
-    >>> lk.pictures.mean_staleness(runs).savefig("staleness.png")
+    >>> lk.lessons.pictures.mean_staleness(runs).savefig("staleness.png")
     """
     traces = traces_of("mean_staleness", "workers", runs)
     for n, trace in traces.items():

@@ -19,8 +19,8 @@ from ...trace.index import Lookup
 from ...trace.passes import Passes
 from ...trace.schema import COMPUTE, NANO
 from ...trace.trace import Trace
-from .. import style
-from ..figures import LabFigure
+from ...views import style
+from ...views.figures import LabFigure
 from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, put, sheet, traces_of
 
 LEFT, LONG, GAP = 62, 612, 18  # pixels: names, timeline, and the numbers next to it
@@ -57,7 +57,7 @@ def bubble(runs: Mapping[int, RunOrTrace]) -> LabFigure:
     ...     strategy = lk.Pipeline(micro_batches=micro_batches)
     ...     return lk.train(problem, strategy, cluster, lk.Budget(updates=5)).wait()
     >>> runs = {m: run(m) for m in (1, 4)}
-    >>> lk.pictures.bubble(runs).savefig("bubble.png")
+    >>> lk.lessons.pictures.bubble(runs).savefig("bubble.png")
     """
     traces = traces_of("bubble", "micro-batches", runs)
     steps = {m: _steps(m, trace) for m, trace in traces.items()}

@@ -4,8 +4,8 @@ import pytest
 
 import labkit as lk
 from labkit.engines.commands import Join, Leave
-from labkit.trace.clocks import largest_lead, leads
-from labkit.trace.query import staleness_by_worker, updates_to_accuracy
+from labkit.lessons import largest_lead, staleness_by_worker, updates_to_accuracy
+from labkit.trace.clocks import leads
 
 TIMING = lk.Problem("moons", timing_only=True)
 

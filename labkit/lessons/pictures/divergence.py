@@ -22,10 +22,10 @@ from ...errors import BadInput
 from ...trace import RunOrTrace
 from ...trace.query import learning_curve
 from ...trace.trace import Trace
-from .. import style
-from ..figures import LabFigure
-from ..label_placement import pixels_of
-from ..stability import StabilityPoint, edge, locate_run
+from ...views import style
+from ...views.figures import LabFigure
+from ...views.label_placement import pixels_of
+from ...views.stability import StabilityPoint, edge, locate_run
 from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, number, put, sheet, trace_of
 
 TOP, TITLE, SIDE, FOOT, LEFT, GAP = 62, 28, 246, 52, 62, 66  # pixels
@@ -71,7 +71,7 @@ def divergence(inside: RunOrTrace, outside: RunOrTrace, paths: Sequence[ArrayLik
     ...     runs.append(run)
     ...     weights = [run.step().result().parameters[0] for _ in range(50)]
     ...     paths.append([1.0, *weights])  # the weight starts at 1
-    >>> lk.pictures.divergence(*runs, paths=paths).savefig("divergence.png")
+    >>> lk.lessons.pictures.divergence(*runs, paths=paths).savefig("divergence.png")
     """
     traces = trace_of("divergence", inside), trace_of("divergence", outside)
     places = [_place(trace) for trace in traces]

@@ -43,6 +43,15 @@ def batch_gradients(
     -------
     ndarray, shape (count, n)
         One gradient per mini-batch.
+
+    Examples
+    --------
+    >>> problem = lk.Problem("digits", hidden=(8,))
+    >>> x, y = problem.dataset.x_train, problem.dataset.y_train
+    >>> network, rng = problem.objective(), np.random.default_rng(0)
+    >>> start = network.start(problem.seed)
+    >>> lk.lessons.batch_gradients(network, start, x, y, batch_size=4, count=10, rng=rng).shape
+    (10, 610)
     """
     gradients = np.empty((count, len(parameters)), parameters.dtype)
     for out in gradients:
@@ -67,16 +76,15 @@ def noise_scale(small: np.ndarray, large: np.ndarray, b: int, B: int) -> float:
     Returns
     -------
     float
-        tr(S)/|G|². The estimate is noisy; with few gradients it can be negative.
+        The scale tr(S)/|G|². The estimate is noisy; with few gradients it can be negative.
 
     Examples
     --------
     Gradients of length 5 with b = 1 and of length 4 with B = 2: the squares 25 = |G|² + tr(S) and 16 = |G|² + tr(S)/2 give
     tr(S) = 18 and |G|² = 7.
 
-    >>> import numpy as np
-    >>> from labkit.nn.gradient_noise import noise_scale
-    >>> round(noise_scale(np.array([[3.0, 4.0], [4.0, 3.0]]), np.array([[4.0, 0.0], [0.0, 4.0]]), 1, 2), 3)
+    >>> small, large = np.array([[3.0, 4.0], [4.0, 3.0]]), np.array([[4.0, 0.0], [0.0, 4.0]])
+    >>> round(lk.lessons.noise_scale(small, large, 1, 2), 3)
     2.571
     """
     square, large_square = (float(np.mean(np.einsum("ij,ij->i", each, each))) for each in (small, large))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.views.pictures import memory_traffic, ranking, scaling
-from labkit.views.pictures.layout import lanes
+from labkit.lessons.pictures import memory_traffic, ranking, scaling
+from labkit.lessons.pictures.layout import lanes
 
 
 def usl(n, p, k):
@@ -17,16 +17,16 @@ def usl(n, p, k):
 
 def test_amdahl_and_gustafson_have_the_values_of_their_formulas():
     """f = 5%, N = 64: 15.42 and 60.85."""
-    assert lk.amdahl(0.05, 64) == pytest.approx(64 / (0.05 * 64 + 0.95), rel=1e-12)
-    assert round(lk.amdahl(0.05, 64), 2) == 15.42
-    assert round(lk.gustafson(0.05, 64), 2) == 60.85
-    assert lk.amdahl(0, 7) == lk.gustafson(0, 7) == 7
-    assert lk.amdahl(1, 7) == lk.gustafson(1, 7) == 1
-    assert lk.amdahl(0.1, np.array([1, 10, 1e9])).tolist() == pytest.approx([1, 10 / 1.9, 10])
+    assert lk.lessons.amdahl(0.05, 64) == pytest.approx(64 / (0.05 * 64 + 0.95), rel=1e-12)
+    assert round(lk.lessons.amdahl(0.05, 64), 2) == 15.42
+    assert round(lk.lessons.gustafson(0.05, 64), 2) == 60.85
+    assert lk.lessons.amdahl(0, 7) == lk.lessons.gustafson(0, 7) == 7
+    assert lk.lessons.amdahl(1, 7) == lk.lessons.gustafson(1, 7) == 1
+    assert lk.lessons.amdahl(0.1, np.array([1, 10, 1e9])).tolist() == pytest.approx([1, 10 / 1.9, 10])
 
 
 @pytest.mark.parametrize(
-    "speedup", [lambda *a: lk.amdahl(*a), lambda *a: lk.gustafson(*a)], ids=["amdahl", "gustafson"]
+    "speedup", [lambda *a: lk.lessons.amdahl(*a), lambda *a: lk.lessons.gustafson(*a)], ids=["amdahl", "gustafson"]
 )
 @pytest.mark.parametrize(
     "wrong", [(-0.1, 4), (1.1, 4), ("half", 4), (True, 4), (0.5, 0), (0.5, math.inf), (0.5, "many")]
@@ -39,7 +39,7 @@ def test_invalid_serial_fractions_and_worker_counts_are_refused(speedup, wrong):
 @pytest.mark.parametrize(("p", "k"), [(0.05, 0.0005), (0.0, 0.0), (0.3, 0.0), (0.0, 0.01), (0.02, 1e-6)])
 @pytest.mark.parametrize("one", [1.0, 37.5])
 def test_a_fit_of_exact_points_recovers_the_coefficients(p, k, one):
-    fit = lk.fit_scalability({n: one * usl(n, p, k) for n in (1, 2, 4, 16, 64)})
+    fit = lk.lessons.fit_scalability({n: one * usl(n, p, k) for n in (1, 2, 4, 16, 64)})
     assert fit.contention == pytest.approx(p, abs=1e-9)
     assert fit.coherence == pytest.approx(k, abs=1e-9)
     assert fit(32) == pytest.approx(one * usl(32, p, k), rel=1e-9)
@@ -47,7 +47,7 @@ def test_a_fit_of_exact_points_recovers_the_coefficients(p, k, one):
 
 def test_the_peak_of_the_scalability_law_is_where_a_search_finds_it():
     """p = .05, k = .0005: at N = 43.59, 10.742 times one worker; the best integer N by search is adjacent to it."""
-    fit = lk.fit_scalability({n: usl(n, 0.05, 0.0005) for n in (1, 2, 8, 32, 128)})
+    fit = lk.lessons.fit_scalability({n: usl(n, 0.05, 0.0005) for n in (1, 2, 8, 32, 128)})
     assert fit.peak == pytest.approx(43.59, abs=0.005)
     assert fit.ceiling == pytest.approx(10.742, abs=0.0005)
     best = max(range(1, 200), key=lambda n: usl(n, 0.05, 0.0005))
@@ -56,19 +56,19 @@ def test_the_peak_of_the_scalability_law_is_where_a_search_finds_it():
 
 def test_neither_parameter_is_negative():
     """Faster than N times one: an efficiency above 1 counts as 1. Contention that would be negative is 0."""
-    assert lk.fit_scalability({1: 1.0, 2: 2.5, 4: 6.0}) == lk.Scalability(1.0, 0.0, 0.0)
-    bent = lk.fit_scalability({1: 1.0, 2: 2.2, 64: 10.0})
+    assert lk.lessons.fit_scalability({1: 1.0, 2: 2.5, 4: 6.0}) == lk.lessons.Scalability(1.0, 0.0, 0.0)
+    bent = lk.lessons.fit_scalability({1: 1.0, 2: 2.2, 64: 10.0})
     assert bent.contention == 0
     assert bent.coherence > 0
-    assert lk.Scalability(1.0, 0.0, 0.0).peak == lk.Scalability(1.0, 0.0, 0.0).ceiling == math.inf
-    assert lk.Scalability(2.0, 0.1, 0.0).ceiling == pytest.approx(20)
-    assert lk.Scalability(2.0, 2.0, 0.1).peak == 1
+    assert lk.lessons.Scalability(1.0, 0.0, 0.0).peak == lk.lessons.Scalability(1.0, 0.0, 0.0).ceiling == math.inf
+    assert lk.lessons.Scalability(2.0, 0.1, 0.0).ceiling == pytest.approx(20)
+    assert lk.lessons.Scalability(2.0, 2.0, 0.1).peak == 1
 
 
 def test_the_fit_is_the_best_of_a_grid():
     """No pair on a fine grid fits better, with the equations divided by N - 1."""
     points = {1: 10.0, 2: 19.0, 4: 33.0, 8: 60.0, 16: 78.0, 32: 120.0}
-    fit = lk.fit_scalability(points)
+    fit = lk.lessons.fit_scalability(points)
     n = np.array([2, 4, 8, 16, 32.0])
     y = (n * 10 / np.array([points[int(m)] for m in n]) - 1) / (n - 1)
     p, k = np.meshgrid(np.linspace(0, 0.2, 201), np.linspace(0, 0.01, 201), indexing="ij")
@@ -81,7 +81,7 @@ def test_the_fit_is_the_best_of_a_grid():
 )
 def test_points_that_do_not_determine_the_fit_are_refused(wrong):
     with pytest.raises(lk.BadInput, match="fit_scalability"):
-        lk.fit_scalability(wrong)
+        lk.lessons.fit_scalability(wrong)
 
 
 def test_the_pictures_show_the_numbers_given():

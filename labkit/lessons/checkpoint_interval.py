@@ -50,7 +50,7 @@ def young(cost: float, mtbf: float) -> float:
     --------
     A checkpoint takes a minute, and a machine fails once a day (in seconds):
 
-    >>> round(lk.young(cost=60, mtbf=86_400))
+    >>> round(lk.lessons.young(cost=60, mtbf=86_400))
     3220
     """
     _check(above={"mtbf": mtbf}, least={"cost": cost})
@@ -82,7 +82,7 @@ def daly(cost: float, mtbf: float) -> float:
 
     Examples
     --------
-    >>> round(lk.daly(cost=60, mtbf=86_400))
+    >>> round(lk.lessons.daly(cost=60, mtbf=86_400))
     3180
     """
     _check(above={"mtbf": mtbf}, least={"cost": cost})
@@ -123,7 +123,7 @@ def segment_time(work: float, cost: float, restart: float, mtbf: float) -> float
     --------
     An hour's work takes 4% longer with a checkpoint and failures (in seconds):
 
-    >>> round(lk.segment_time(work=3600, cost=60, restart=120, mtbf=86_400))
+    >>> round(lk.lessons.segment_time(work=3600, cost=60, restart=120, mtbf=86_400))
     3744
     """
     _check(above={"mtbf": mtbf}, least={"work": work, "cost": cost, "restart": restart})

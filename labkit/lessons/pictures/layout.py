@@ -16,8 +16,8 @@ from matplotlib.collections import PolyCollection
 
 from ...errors import BadInput, shown
 from ...trace.trace import Trace
-from .. import style
-from ..figures import LabFigure, blank
+from ...views import style
+from ...views.figures import LabFigure, blank
 
 WIDTH = 940
 WORDS, LABEL, HEAD = 9.5, 10.5, 14.0  # points

@@ -53,7 +53,7 @@ def amdahl(serial: float, workers: float | Sequence[float] | np.ndarray) -> Any:
 
     Examples
     --------
-    >>> lk.amdahl(0.1, [1, 10, 100]).round(2)
+    >>> lk.lessons.amdahl(0.1, [1, 10, 100]).round(2)
     array([1.  , 5.26, 9.17])
     """
     n = _checked(serial, workers)
@@ -86,7 +86,7 @@ def gustafson(serial: float, workers: float | Sequence[float] | np.ndarray) -> A
 
     Examples
     --------
-    >>> lk.gustafson(0.1, 100)
+    >>> lk.lessons.gustafson(0.1, 100)
     90.1
     """
     n = _checked(serial, workers)
@@ -111,7 +111,7 @@ class Scalability:
 
     Examples
     --------
-    >>> law = lk.Scalability(one=100, contention=0.05, coherence=0.001)
+    >>> law = lk.lessons.Scalability(one=100, contention=0.05, coherence=0.001)
     >>> law([1, 10, 100]).round()
     array([100., 649., 631.])
     >>> round(law.peak), round(law.ceiling)
@@ -172,7 +172,7 @@ def fit_scalability(throughput: Mapping[int, float]) -> Scalability:
 
     Examples
     --------
-    >>> law = lk.fit_scalability({1: 100, 2: 190, 4: 340, 8: 560})
+    >>> law = lk.lessons.fit_scalability({1: 100, 2: 190, 4: 340, 8: 560})
     >>> round(law.contention, 3), round(law.coherence, 4), round(law.peak)
     (0.051, 0.0013, 27)
     """

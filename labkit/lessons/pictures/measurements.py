@@ -15,9 +15,9 @@ from matplotlib.ticker import LogLocator
 
 from ...errors import BadInput, shown
 from ...trace import RunOrTrace
-from .. import style
-from ..figures import EDGE, GUTTER, TITLE_ROOM, LabFigure, blank, head, place
-from ..plots import make_panel
+from ...views import style
+from ...views.figures import EDGE, GUTTER, TITLE_ROOM, LabFigure, blank, head, place
+from ...views.plots import make_panel
 
 SIZE, LEFT, RIGHT, BELOW, ABOVE = (760, 330), 80, 22, 44, 40  # pixels
 NAME = 58  # pixels from the vertical axis to its name, with room for the longest tick label
@@ -62,7 +62,7 @@ def scatter(
     --------
     >>> measured = {1: 100, 2: 190, 4: 340}
     >>> theory = {"linear": lambda n: 100 * n}
-    >>> figure = lk.pictures.scatter(measured, theory, "Throughput", "workers", "gradients per second")
+    >>> figure = lk.lessons.pictures.scatter(measured, theory, "Throughput", "workers", "gradients per second")
     >>> figure.savefig("ring.png")
     """
     if log not in ("", "x", "y", "xy"):
@@ -132,7 +132,7 @@ def side_by_side(panel: str, runs: Mapping[str, RunOrTrace]) -> LabFigure:
     >>> cluster = lk.SimulatedCluster(workers=4, slow={"worker-2": 5})
     >>> budget = lk.Budget(seconds=2)
     >>> runs = {f"s = {s}": lk.train("digits", lk.SSP(s=s), cluster, budget).wait() for s in (0, 10)}
-    >>> lk.pictures.side_by_side("progress", runs).savefig("progress.png")
+    >>> lk.lessons.pictures.side_by_side("progress", runs).savefig("progress.png")
     """
     if not runs:
         raise BadInput("side_by_side: give at least one run, as {'s = 3': run}.")

@@ -1,4 +1,4 @@
-"""`lk.pictures`: five figures for teaching, each about one property of distributed training, and general-purpose figures.
+"""`lk.lessons.pictures`: five figures for teaching, each about one property of distributed training, and general-purpose figures.
 
     straggler         the slowest worker determines the throughput if all wait for it
     mean_staleness    mean staleness is N - 1, also with slow workers

@@ -25,9 +25,9 @@ def drawn_segments(work, cost, restart, mtbf, segments, seed=0):
 
 
 def test_known_numbers():
-    assert lk.young(60, 86_400) == pytest.approx(3219.94, abs=0.01)
-    assert lk.daly(60, 86_400) == pytest.approx(3180.06, abs=0.01)
-    assert lk.segment_time(WORK, COST, RESTART, MTBF) == pytest.approx(1121.6, abs=0.05)
+    assert lk.lessons.young(60, 86_400) == pytest.approx(3219.94, abs=0.01)
+    assert lk.lessons.daly(60, 86_400) == pytest.approx(3180.06, abs=0.01)
+    assert lk.lessons.segment_time(WORK, COST, RESTART, MTBF) == pytest.approx(1121.6, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_known_numbers():
 def test_the_segment_time_formula_equals_the_mean_over_drawn_failures(case):
     spent = drawn_segments(*case, segments=20_000)
     error = spent.std() / math.sqrt(len(spent))
-    assert abs(spent.mean() - lk.segment_time(*case)) < 4 * error
-    assert spent.mean() == pytest.approx(lk.segment_time(*case), rel=0.05)
+    assert abs(spent.mean() - lk.lessons.segment_time(*case)) < 4 * error
+    assert spent.mean() == pytest.approx(lk.lessons.segment_time(*case), rel=0.05)
 
 
 @pytest.mark.parametrize(("cost", "mtbf"), [(60, 86_400), (5, 300), (0.05, 10), (30, 120)])
@@ -46,31 +46,32 @@ def test_the_best_interval_is_where_daly_says(cost, mtbf):
     works = np.geomspace(cost / 10, 10 * mtbf, 20_000)
     overhead = mtbf * np.exp(RESTART / mtbf) * np.expm1((works + cost) / mtbf) / works
     at = {
-        rule: lk.segment_time(rule(cost, mtbf), cost, RESTART, mtbf) / rule(cost, mtbf) for rule in (lk.young, lk.daly)
+        rule: lk.lessons.segment_time(rule(cost, mtbf), cost, RESTART, mtbf) / rule(cost, mtbf)
+        for rule in (lk.lessons.young, lk.lessons.daly)
     }
-    assert at[lk.daly] <= 1.001 * overhead.min()
-    assert at[lk.daly] <= at[lk.young]
+    assert at[lk.lessons.daly] <= 1.001 * overhead.min()
+    assert at[lk.lessons.daly] <= at[lk.lessons.young]
 
 
 def test_intervals_at_the_limits_of_their_formulas():
-    assert lk.segment_time(100, 5, 3, 1e15) == pytest.approx(105)  # no failures
-    assert lk.segment_time(1e9, 1, 1, 1) == math.inf
-    assert lk.young(0, 100) == lk.daly(0, 100) == 0  # a checkpoint without cost is made all the time
-    assert lk.daly(300, 100) == 100
-    assert lk.daly(1e-6, 1e6) == pytest.approx(lk.young(1e-6, 1e6), rel=1e-5)
+    assert lk.lessons.segment_time(100, 5, 3, 1e15) == pytest.approx(105)  # no failures
+    assert lk.lessons.segment_time(1e9, 1, 1, 1) == math.inf
+    assert lk.lessons.young(0, 100) == lk.lessons.daly(0, 100) == 0  # a checkpoint without cost is made all the time
+    assert lk.lessons.daly(300, 100) == 100
+    assert lk.lessons.daly(1e-6, 1e6) == pytest.approx(lk.lessons.young(1e-6, 1e6), rel=1e-5)
 
 
 @pytest.mark.parametrize("bad", [-1, float("nan"), float("inf"), "60", None, True])
 def test_invalid_times_are_refused(bad):
     for name in ("cost", "mtbf"):
-        for rule in (lk.young, lk.daly):
+        for rule in (lk.lessons.young, lk.lessons.daly):
             with pytest.raises(lk.BadInput, match=rf"{name}=.*: give a finite time"):
                 rule(**({"cost": 60, "mtbf": 600} | {name: bad}))
     for name in ("work", "cost", "restart", "mtbf"):
         with pytest.raises(lk.BadInput, match=rf"{name}=.*: give a finite time"):
-            lk.segment_time(**({"work": 1, "cost": 1, "restart": 1, "mtbf": 1} | {name: bad}))
+            lk.lessons.segment_time(**({"work": 1, "cost": 1, "restart": 1, "mtbf": 1} | {name: bad}))
     with pytest.raises(lk.BadInput, match="above 0"):
-        lk.young(1, 0)
+        lk.lessons.young(1, 0)
 
 
 # reproduced by a run whose server fails -------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ def by_hand(moments, segments):
 def test_many_segments_by_hand_take_the_time_of_the_formula():
     segments = 20_000
     spent = by_hand(failures(1, 2 * segments * WORK), segments)
-    assert spent / segments == pytest.approx(lk.segment_time(WORK, COST, RESTART, MTBF), rel=0.01)
+    assert spent / segments == pytest.approx(lk.lessons.segment_time(WORK, COST, RESTART, MTBF), rel=0.01)
 
 
 @pytest.mark.slow
