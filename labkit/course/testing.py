@@ -200,7 +200,7 @@ def trial(
     Args:
         strategy: an instance or a class.
         problem: `small_problem(seed)` if None.
-        cluster: options of `lk.SimulatedCluster`, such as `compute=lk.Exponential(0.1)`, `slow={"worker-2": 5}`,
+        cluster: options of `lk.SimulatedCluster`, such as `compute=lk.distributions.Exponential(0.1)`, `slow={"worker-2": 5}`,
             `latency=1e-3`. A gradient takes 0.1 s by default.
     """
     run = None
