@@ -125,8 +125,12 @@ def starts_processes(item: pytest.Item) -> bool:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Refuse processes in a test that is not in their group: there would be two clusters at once."""
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Refuse processes in a test that is not in their group: there would be two clusters at once.
+
+    After the last test of a file its garbage is collected. The runs of a file are in reference cycles with their arrays, and so
+    few objects that the collector of Python did not run before a worker of pytest-xdist had 4 GB.
+    """
     original = forkserver.ensure_running
 
     def refuse() -> None:
@@ -138,6 +142,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         forkserver.ensure_running = original
+        if nextitem is None or nextitem.path != item.path:
+            gc.collect()
 
 
 def suite_of(path: Path) -> str:

@@ -57,7 +57,7 @@ class Case:
         return lk.SimulatedCluster(workers=self.workers, compute=self.distribution, **network, **more)
 
 
-FIXED, RANDOM = lk.Deterministic(0.01), lk.Exponential(0.01)
+FIXED, RANDOM = lk.distributions.Deterministic(0.01), lk.distributions.Exponential(0.01)
 CASES = (
     Case(8, 12_000, FIXED), Case(8, 12_000, RANDOM), Case(8, 12_000, RANDOM, links=True),
     Case(1_000, 12_000, FIXED), Case(1_000, 12_000, RANDOM), Case(1_000, 12_000, RANDOM, links=True),

@@ -28,6 +28,7 @@ def _attach() -> tuple:
 
 
 _import, __dir__, __all__ = _attach()
+MODULES = ("codecs", "distributions", "lessons", "partitions", "placements", "schedules")
 
 # lazy_loader may change the class; pickle does not know the new one
 if type(sys.modules[__name__]) is not types.ModuleType:
@@ -40,6 +41,9 @@ def __getattr__(name: str) -> object:
             return _import(name)
     import difflib
 
+    for module in MODULES if name[:1].isupper() else ():  # not of submodules, which `from . import data` asks for first
+        if hasattr(importlib.import_module(f"{__name__}.{module}"), name):
+            raise AttributeError(f"labkit has no {name!r}. It is lk.{module}.{name}.")
     close = difflib.get_close_matches(name, __all__, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else f" It has {', '.join(__all__)}."
     raise AttributeError(f"labkit has no {name!r}.{hint}")

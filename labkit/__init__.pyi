@@ -4,17 +4,17 @@ This file is the only list of the public names. Type checkers and editors read i
 module of a name when the name is first used. `X as X` marks a name as public (PEP 484).
 """
 
+from . import codecs as codecs
+from . import distributions as distributions
 from . import lessons as lessons
+from . import partitions as partitions
+from . import placements as placements
+from . import schedules as schedules
 from .advisor import advise as advise
 from .calibration import Calibration as Calibration
 from .calibration import Forecasts as Forecasts
 from .calibration import calibrate as calibrate
 from .calibration import forecast as forecast
-from .data import ByLabel as ByLabel
-from .data import BySize as BySize
-from .data import ByWeight as ByWeight
-from .data import Even as Even
-from .data import Shared as Shared
 from .data import from_arrays as from_arrays
 from .data import from_csv as from_csv
 from .data import from_dask as from_dask
@@ -27,13 +27,6 @@ from .engines.costs import Costs as Costs
 from .engines.costs import Linear as Linear
 from .engines.costs import WorkCost as WorkCost
 from .engines.dask import DaskCluster as DaskCluster
-from .engines.distributions import Deterministic as Deterministic
-from .engines.distributions import Exponential as Exponential
-from .engines.distributions import LogNormal as LogNormal
-from .engines.distributions import Measured as Measured
-from .engines.distributions import Pareto as Pareto
-from .engines.distributions import ShiftedExponential as ShiftedExponential
-from .engines.distributions import Uniform as Uniform
 from .engines.faults import Partition as Partition
 from .engines.faults import Preempt as Preempt
 from .engines.simulated import SimulatedCluster as SimulatedCluster
@@ -48,17 +41,8 @@ from .lab.lab import Lab as Lab
 from .nn import SGD as SGD
 from .nn import Adagrad as Adagrad
 from .nn import Adam as Adam
-from .nn import Constant as Constant
-from .nn import Cosine as Cosine
 from .nn import Momentum as Momentum
 from .nn import Nesterov as Nesterov
-from .nn import StepDecay as StepDecay
-from .nn import Warmup as Warmup
-from .nn.codecs import QSGD as QSGD
-from .nn.codecs import Float16 as Float16
-from .nn.codecs import PowerSGD as PowerSGD
-from .nn.codecs import SignSGD as SignSGD
-from .nn.codecs import TopK as TopK
 from .nn.compensation import AdaptiveCompensation as AdaptiveCompensation
 from .nn.compensation import DelayCompensation as DelayCompensation
 from .options import option as option
@@ -97,9 +81,6 @@ from .roles import pull as pull
 from .roles import push as push
 from .roles import push_pull as push_pull
 from .roles import reduce_scatter as reduce_scatter
-from .roles.sparse.placement import ConsistentHash as ConsistentHash
-from .roles.sparse.placement import HashPlacement as HashPlacement
-from .roles.sparse.placement import RangePlacement as RangePlacement
 from .run import Run as Run
 from .run import train as train
 from .strategies import ADPSGD as ADPSGD

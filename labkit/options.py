@@ -465,8 +465,7 @@ def check_option(owner: str, k: Option, value: Any) -> Any:
             raise bad
         return number
     if isinstance(value, type):
-        name = ("lk." if value.__module__.startswith("labkit.") else "") + value.__name__
-        raise BadInput(f"{owner}: {k.name}={name} is a class; write {name}().")
+        raise BadInput(f"{owner}: {k.name}={value.__name__} is a class; write {value.__name__}().")
     if k.type is not object and not isinstance(value, k.type):
         raise bad
     return value

@@ -106,7 +106,7 @@ class Problem(HasOptions, HasDescription):
         object.__setattr__(self, "hidden", hidden)
         if not isinstance(self.partition, DataPartition):
             raise BadInput(
-                f"partition={shown(self.partition)}: give a name, as 'by-label:0.5', or a partition, as lk.Even()."
+                f"partition={shown(self.partition)}: give a name, as 'by-label:0.5', or a partition, as lk.partitions.Even()."
             )
         if isinstance(self.data, str):
             if self.data not in data.NAMES:

@@ -114,7 +114,7 @@ class Sweep:
 
     Examples
     --------
-    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(0.01))
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.Exponential(0.01))
     >>> found = lk.sweep("moons", "async-ps", cluster, lk.Budget(updates=50), seeds=[0, 1])
     >>> found.values("updates")
     [50, 50]
@@ -460,7 +460,7 @@ def sweep(
     Examples
     --------
     >>> problem = lk.Problem("moons", hidden=(8,))
-    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(0.01))
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.Exponential(0.01))
     >>> lk.sweep(problem, ["sync-ps", "async-ps"], cluster, lk.Budget(updates=100), seeds=[0])
     strategy  runs  gradients/s  staleness  accuracy  time to accuracy (s)
     SyncPS       1        224.8       0.00     86.0%  –

@@ -17,7 +17,7 @@ TIMING = lk.Problem("moons", hidden=(), timing_only=True)
 def test_invalid_problems_are_refused():
     cases = [
         ({"partition": 3}, r"^partition=3: give a name, as 'by-label:0\.5', or a partition"),
-        ({"partition": lk.Even}, r"^Problem: partition=lk\.Even is a class; write lk\.Even\(\)\."),
+        ({"partition": lk.partitions.Even}, r"^Problem: partition=Even is a class; write Even\(\)\."),
         ({"hidden": 1.5}, r"^hidden=1\.5: the widths of the hidden layers are whole numbers from 1 to 100000"),
         ({"hidden": (True,)}, r"^hidden=\(True,\): the widths"),
         ({"hidden": True}, r"^hidden=True: the widths"),
@@ -36,14 +36,14 @@ def test_invalid_problems_are_refused():
 def test_invalid_values_are_refused():
     check_refused(
         [
-            (lambda: lk.SyncPS(optimizer=lk.SGD), r"^SyncPS: optimizer=lk\.SGD is a class; write lk\.SGD\(\)\."),
+            (lambda: lk.SyncPS(optimizer=lk.SGD), r"^SyncPS: optimizer=SGD is a class; write SGD\(\)\."),
             (
-                lambda: lk.SyncPS(schedule=lk.Constant),
-                r"^SyncPS: schedule=lk\.Constant is a class; write lk\.Constant\(\)",
+                lambda: lk.SyncPS(schedule=lk.schedules.Constant),
+                r"^SyncPS: schedule=Constant is a class; write Constant\(\)",
             ),
             (
-                lambda: lk.SparsePS(placement=lk.HashPlacement),
-                r"^SparsePS: placement=lk\.HashPlacement is a class; write lk\.HashPl",
+                lambda: lk.SparsePS(placement=lk.placements.HashPlacement),
+                r"^SparsePS: placement=HashPlacement is a class; write HashPl",
             ),
             (
                 lambda: lk.SparsePS(placement=["hash"]),
@@ -79,7 +79,7 @@ def test_a_single_fault_is_a_list_of_one():
 
 
 @dataclass(frozen=True)
-class Steps(lk.Deterministic.__base__):
+class Steps(lk.distributions.Deterministic.__base__):
     """A user-defined distribution."""
 
     low: float = 0.25

@@ -52,4 +52,4 @@ def test_the_options_of_the_build_of_the_site_exist():
 
 def test_the_sections_of_the_design_document_are_those_it_names():
     sections = dict(re.findall(r"^## (\d+)\. (.*)", (ROOT / "DESIGN.md").read_text(), re.MULTILINE))
-    assert (sections["2"], sections["6"], sections["7"]) == ("Layers", "Where to add what", "Decisions")
+    assert (sections["2"], sections["6"]) == ("Layers", "Where to add what")

@@ -1,4 +1,4 @@
-"""DESIGN.md and the glossary name only files, modules, tests and identifiers that exist."""
+"""DESIGN.md, the pages of docs/design and the glossary name only files, modules, tests and identifiers that exist."""
 
 import ast
 import functools
@@ -7,7 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
-TEXT = (ROOT / "DESIGN.md").read_text() + GLOSSARY
+PAGES = [ROOT / "DESIGN.md", *sorted((ROOT / "docs" / "design").glob("*.md"))]
+TEXT = "\n".join(path.read_text() for path in PAGES) + GLOSSARY
 FENCED = "\n".join(re.findall(r"^```\w*\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE))
 QUOTED = re.findall(r"`([^`\n]+)`", re.sub(r"^```\w*\n.*?^```", "", TEXT, flags=re.DOTALL | re.MULTILINE))
 

@@ -161,7 +161,7 @@ def test_a_budget_shows_its_limits():
 
 def test_a_simulated_cluster_shows_times_and_links():
     cluster = lk.SimulatedCluster(
-        workers=8, servers=2, compute=lk.Exponential(0.1), server_time=0.001, latency=5e-5, bandwidth=125e6,
+        workers=8, servers=2, compute=lk.distributions.Exponential(0.1), server_time=0.001, latency=5e-5, bandwidth=125e6,
         slow={"worker-2": 5}, cores=2, replicas=1, restart_after=None, checkpoint_every=2.0,
     )  # fmt: skip
     assert shown(cluster) == {
@@ -178,12 +178,12 @@ def test_a_simulated_cluster_shows_times_and_links():
 
 def test_distributions_have_units():
     for distribution, text in [
-        (lk.Deterministic(0.01), "10 ms"),
-        (lk.Deterministic(0), "0 s"),
-        (lk.LogNormal(0.01, 0.5), "lognormal, mean 10 ms, sigma 0.5"),
-        (lk.Uniform(0.1, 0.3), "uniform, low 100 ms, high 300 ms, mean 200 ms"),
-        (lk.Pareto(0.005, 3.0), "pareto, minimum 5 ms, alpha 3, mean 7.5 ms"),
-        (lk.Measured((0.1, 0.3)), "measured (2 durations, mean 0.2 s)"),
+        (lk.distributions.Deterministic(0.01), "10 ms"),
+        (lk.distributions.Deterministic(0), "0 s"),
+        (lk.distributions.LogNormal(0.01, 0.5), "lognormal, mean 10 ms, sigma 0.5"),
+        (lk.distributions.Uniform(0.1, 0.3), "uniform, low 100 ms, high 300 ms, mean 200 ms"),
+        (lk.distributions.Pareto(0.005, 3.0), "pareto, minimum 5 ms, alpha 3, mean 7.5 ms"),
+        (lk.distributions.Measured((0.1, 0.3)), "measured (2 durations, mean 0.2 s)"),
     ]:
         assert distribution_text(distribution) == text, (distribution, text)
 
@@ -348,7 +348,7 @@ import labkit as lk
 
 InteractiveShell.instance()  # so that displays are not only texts
 problem, small = lk.Problem("digits", hidden=(16,)), lk.Problem("moons", hidden=(8,), timing_only=True)
-cluster, budget = lk.SimulatedCluster(workers=4, compute=lk.Exponential(0.1)), lk.Budget(updates=60)
+cluster, budget = lk.SimulatedCluster(workers=4, compute=lk.distributions.Exponential(0.1)), lk.Budget(updates=60)
 costs = lk.Costs(gradient=lk.WorkCost(1e-3), send=lk.Linear(1e-4), receive=lk.Linear(1e-4), update=lk.Linear(1e-4), cores=2)
 run = lk.train(problem, lk.AsyncPS(), cluster, budget, faults=["slow:worker-2:5@0.5", "kill:worker-1@0.7"]).wait()
 calibration = lk.calibrate(lk.SimulatedCluster(1, 1, compute=None, costs=costs), small, 1)

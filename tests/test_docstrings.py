@@ -26,6 +26,8 @@ from labkit.lab.run_table import Runs
 from labkit.summary import Summary
 from labkit.views import Plots
 
+from .public import public_objects
+
 RETURNED = (Advice, AdvisedStrategy, DaskDataset, Dataset, Plots, Revealed, Runs, Summary)
 # as the example of `lk.calibrate` does
 CALIBRATES = {"Calibration", "Predictions", "predict", "Lab.calibrate", "Lab.predict"}
@@ -38,14 +40,7 @@ def is_ours(thing):
 
 def names():
     """{path: object} of all public names; the path is that of the definition."""
-    named = [getattr(lk, name) for name in lk.__all__]
-    for module in filter(inspect.ismodule, named):  # modules that it contains are added to the end
-        named += [getattr(module, name) for name in module.__all__]
-    return {
-        f"{thing.__module__}.{thing.__qualname__}": thing
-        for thing in (*named, *RETURNED)
-        if not inspect.ismodule(thing)
-    }
+    return {f"{thing.__module__}.{thing.__qualname__}": thing for thing in (*public_objects().values(), *RETURNED)}
 
 
 def members(cls):

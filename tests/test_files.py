@@ -60,7 +60,7 @@ class Format:
 
 
 def trained(**more):
-    cluster = lk.SimulatedCluster(workers=2, compute=lk.Exponential(0.05), slow={"worker-1": 2.0})
+    cluster = lk.SimulatedCluster(workers=2, compute=lk.distributions.Exponential(0.05), slow={"worker-1": 2.0})
     faults = [lk.Kill("worker-1", at=0.3), lk.Slow("worker-0", 3, during=(0.1, 0.2))]
     return lk.train(MOONS, lk.AsyncPS(optimizer="momentum:0.9"), cluster, lk.Budget(seconds=1.0), faults=faults, **more)
 
@@ -223,11 +223,13 @@ def pack_lines(path, contents):
 
 def write_calibration(folder):
     costs = lk.Costs(
-        lk.WorkCost(1e-3), lk.Measured((0.9, 1.1)),
+        lk.WorkCost(1e-3), lk.distributions.Measured((0.9, 1.1)),
         send=lk.Linear(2e-5), receive=lk.Linear(3e-5), wake=((0.01, 1e-4),), cold=((1e6, 0.1),), speeds=(1.0, 0.5),
     )  # fmt: skip
     measured = {"latency": 1e-4, "bandwidth": 1e9, "repeatability": {"gradient": 0.1}, "doubts": ("a doubt",)}
-    made = lk.Calibration(costs, "moons", (50, 4, 200), 20, (1, 100), (1, 8), **measured, pace=lk.Exponential(0.1))
+    made = lk.Calibration(
+        costs, "moons", (50, 4, 200), 20, (1, 100), (1, 8), **measured, pace=lk.distributions.Exponential(0.1)
+    )
     return made.save(folder / "calibration.json")
 
 
@@ -426,22 +428,16 @@ def damaged(request, tmp_path):
     return kind, path, contents
 
 
-PARTS = 60
+PARTS = 6  # of all mutations; with LABKIT_TESTS=whole all are tried, otherwise one part of each format
+SLOW = [pytest.param(part, marks=pytest.mark.slow) for part in range(PARTS)]
 
 
-SLOW = [pytest.param(part, marks=pytest.mark.slow) for part in ("first half", "second half")]
-
-
+@pytest.mark.sample(slow=len(FORMATS))
 @pytest.mark.parametrize("part", ["some", *SLOW])
 def test_changed_contents_with_right_checksums(damaged, part):
     kind, path, contents = damaged
     every = list(mutations(contents))
-    middle = len(every) // 2
-    chosen = {
-        "some": every[:: max(1, len(every) // PARTS)],
-        "first half": every[:middle],
-        "second half": every[middle:],
-    }[part]
+    chosen = every[:: max(1, len(every) // 60)] if part == "some" else every[part::PARTS]
     wrong = []
     for place, what, make in chosen:
         try:

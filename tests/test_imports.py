@@ -39,8 +39,11 @@ BELOW["sweeps"] = BELOW["run"] | {"run", "views"}
 BELOW["calibration"] = BELOW["sweeps"] | {"sweeps"}
 UP = BELOW["run"] | {"run", "sweeps", "calibration", "advisor", "views"}
 BELOW |= {"lab": UP, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}
+# Families of public names
+BELOW |= {"codecs": {"nn"}, "schedules": {"nn"}, "partitions": {"data"}}
+BELOW |= {"distributions": BELOW["engines"] | {"engines"}, "placements": BELOW["roles"] | {"roles"}}
 # What only lessons, documents and course work use; no other package imports it.
-BELOW |= {"lessons": {"trace", "views"}, "course": UP | {"lab", "lessons"}}
+BELOW |= {"lessons": {"nn", "trace", "views"}, "course": UP | {"lab", "lessons"}}
 
 # The one exception upwards: `Run.watch` and `Run.plot` import the lab and the views when they are called, and `train` in a
 # notebook the registry of cells.

@@ -200,7 +200,7 @@ def test_ctrl_c_stops_the_run_and_the_bar_shows_that(monkeypatch, bar):
 @pytest.mark.simulated
 def test_the_bar_does_not_change_a_run(monkeypatch, bar):
     def parameters():
-        cluster = lk.SimulatedCluster(workers=3, compute=lk.Exponential(0.1))
+        cluster = lk.SimulatedCluster(workers=3, compute=lk.distributions.Exponential(0.1))
         run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(updates=300))
         return run.wait().result().parameters.tobytes(), run.summary().to_dict()
 

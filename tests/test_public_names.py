@@ -14,6 +14,8 @@ import pytest
 
 import labkit as lk
 
+from .public import public_objects
+
 ROOT = Path(__file__).parents[1]
 STUB = ast.parse((ROOT / "labkit" / "__init__.pyi").read_text())
 
@@ -40,7 +42,12 @@ def test_a_module_with_the_name_of_a_function_does_not_replace_it():
 
 
 def test_an_unknown_name_raises_an_error_with_known_names():
-    for name, hint in {"AsnycPS": "Did you mean 'AsyncPS'?", "zzz": "It has ADPSGD, Accumulator"}.items():
+    hints = {
+        "AsnycPS": "Did you mean 'AsyncPS'?",
+        "Pareto": "It is lk.distributions.Pareto.",
+        "zzz": "It has ADPSGD, Accumulator",
+    }
+    for name, hint in hints.items():
         with pytest.raises(AttributeError, match=re.escape(f"labkit has no {name!r}. {hint}")):
             getattr(lk, name)
 
@@ -56,8 +63,7 @@ ANY = {
 def public_functions():
     """(name, function) of every public function and method of labkit that is not overloaded."""
     found = {}
-    for name in lk.__all__:
-        value = getattr(lk, name)
+    for name, value in public_objects().items():
         if inspect.isfunction(value):
             found[name] = value
         for owner in value.__mro__ if inspect.isclass(value) else ():

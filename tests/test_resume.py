@@ -27,7 +27,12 @@ BUDGET = lk.Budget(seconds=1.0)
 
 def cluster(**more):
     return lk.SimulatedCluster(
-        workers=3, compute=lk.LogNormal(0.01, 0.7), latency=0.0007, bandwidth=3e6, slow={"worker-1": 1.5}, **more
+        workers=3,
+        compute=lk.distributions.LogNormal(0.01, 0.7),
+        latency=0.0007,
+        bandwidth=3e6,
+        slow={"worker-1": 1.5},
+        **more,
     )
 
 
@@ -188,7 +193,7 @@ def test_user_defined_data_are_passed_to_resume(tmp_path):
 
 
 def test_a_cluster_with_a_user_defined_distribution_is_user_defined(tmp_path):
-    class Mine(lk.Deterministic):
+    class Mine(lk.distributions.Deterministic):
         """A user-defined class."""
 
     its = lk.SimulatedCluster(workers=2, compute=Mine(0.01))
@@ -269,11 +274,11 @@ def test_no_files_are_written_without_a_checkpoint_folder(tmp_path, monkeypatch)
 
 VALUES = [
     lk.Problem("digits", partition="by-label:0.3", hidden=(4, 5), dtype="float64", options={}),
-    lk.Problem("spirals", options={"arms": 3}, partition=lk.BySize(skew=2.5)),
+    lk.Problem("spirals", options={"arms": 3}, partition=lk.partitions.BySize(skew=2.5)),
     lk.AsyncPS(optimizer="adam", codec="top-k:0.1", schedule="warmup:50+cosine:1000", compensation="adaptive"),
-    lk.SparsePS(placement=lk.ConsistentHash(7, 3)), *(kind() for kind in STRATEGIES.values()),
-    cluster(server_time=lk.Uniform(0.1, 0.2), cores=3, record=False).spec,
-    lk.SimulatedCluster(compute=lk.Measured((0.1, 1 / 3))).spec,
+    lk.SparsePS(placement=lk.placements.ConsistentHash(7, 3)), *(kind() for kind in STRATEGIES.values()),
+    cluster(server_time=lk.distributions.Uniform(0.1, 0.2), cores=3, record=False).spec,
+    lk.SimulatedCluster(compute=lk.distributions.Measured((0.1, 1 / 3))).spec,
     lk.Budget(updates=3, accuracy=0.1 + 0.2), lk.Slow("worker-1", 3.3, at=1e-9), None,
 ]  # fmt: skip
 
@@ -287,7 +292,7 @@ def test_a_description_makes_the_same_again(value):
 
 def test_the_values_of_a_cluster_of_processes():
     its = lk.DaskCluster(
-        workers=3, servers=2, pace=lk.Exponential(0.1), slow={"worker-1": 2.0}, record=False, place="pack"
+        workers=3, servers=2, pace=lk.distributions.Exponential(0.1), slow={"worker-1": 2.0}, record=False, place="pack"
     )
     again = make_cluster(from_dict(json.loads(json.dumps(to_dict(spec_of(its))))))
     assert again.spec == its.spec

@@ -265,7 +265,7 @@ def small(draw, engine="simulated"):
     cluster = replace(
         cluster, workers=workers, servers=servers, replicas=0, max_workers=None, record=True, place=None, dashboard=False,
         may_kill=False, scheduler=None, slow=draw(st.just({}) | st.just({"worker-1": 2.5})),
-        compute=cluster.compute or lk.Exponential(0.1),
+        compute=cluster.compute or lk.distributions.Exponential(0.1),
     )  # fmt: skip
     given = {name: k for name, k in options_of(lk.Problem).items() if name in ("batch_size", "seed", "activation")}
     problem = lk.Problem(
@@ -335,7 +335,7 @@ def test_share_texts_of_before_are_read():
     )
     read, _ = read_share_text(text)
     assert (read.strategy.s, read.strategy.optimizer, read.speed) == (5, lk.Momentum(0.8), 3.0)
-    assert read.cluster.compute == lk.LogNormal(0.2, 0.5)
+    assert read.cluster.compute == lk.distributions.LogNormal(0.2, 0.5)
     assert read.cluster.slow == {"worker-2": 5.0, "worker-1": 2.0}
     assert (read.problem.hidden, read.problem.options) == ((), {"noise": 0.1, "arms": 3})
     assert (read.budget.seconds, read.budget.accuracy) == (7.5, None)

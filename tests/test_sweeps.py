@@ -26,7 +26,7 @@ SHORT = lk.Budget(updates=20)
 
 
 def cluster(workers, **more):
-    return lk.SimulatedCluster(workers=workers, compute=lk.Exponential(0.01), **more)
+    return lk.SimulatedCluster(workers=workers, compute=lk.distributions.Exponential(0.01), **more)
 
 
 def small(**more):
@@ -480,7 +480,7 @@ def slowed(factor):
     """A cluster with a user's distribution."""
 
     @dataclass(frozen=True)
-    class Slowed(lk.Deterministic):
+    class Slowed(lk.distributions.Deterministic):
         def draw(self, rng, n):
             return np.full(n, 0.01 * (1 + factor))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import re
 import struct
 import typing
@@ -50,9 +51,14 @@ def without_target(app: Any, env: Any, node: Any, content: nodes.Node) -> nodes.
     Signatures contain internal classes; a class that does not exist is an error.
     """
     target = str(node.get("reftarget", ""))
-    if node.get("refdomain") == "py" and target in labkit.__all__ and not node.get("optional"):
-        domain = env.get_domain("py")
-        return domain.resolve_xref(env, node["refdoc"], app.builder, node["reftype"], f"labkit.{target}", node, content)
+    if node.get("refdomain") == "py" and not node.get("optional"):
+        for module in ("labkit", *(f"labkit.{name}" for name in labkit.MODULES)):
+            if target in importlib.import_module(module).__all__:
+                domain, full = env.get_domain("py"), f"{module}.{target}"
+                return (
+                    domain.resolve_xref(env, node["refdoc"], app.builder, node["reftype"], full, node, content)
+                    or content
+                )
     return content if node.get("optional") or _exists(target) else None
 
 

@@ -204,8 +204,8 @@ def trial(
     problem : Problem, optional
         By default ``small_problem(seed)``.
     **cluster
-        Options of `lk.SimulatedCluster`, such as ``compute=lk.Exponential(0.1)``, ``slow={"worker-2": 5}``, ``latency=1e-3``. A
-        gradient takes 0.1 s by default.
+        Options of `lk.SimulatedCluster`, such as ``compute=lk.distributions.Exponential(0.1)``, ``slow={"worker-2": 5}``,
+        ``latency=1e-3``. A gradient takes 0.1 s by default.
 
     Returns
     -------

@@ -116,7 +116,7 @@ class Even(Sized):
 
     Examples
     --------
-    >>> [len(part) for part in lk.Even().split(10, workers=4, seed=0)]
+    >>> [len(part) for part in lk.partitions.Even().split(10, workers=4, seed=0)]
     [3, 3, 2, 2]
     """
 
@@ -145,7 +145,7 @@ class ByWeight(Sized):
 
     Examples
     --------
-    >>> [len(part) for part in lk.ByWeight((1, 2, 4)).split(70, workers=3, seed=0)]
+    >>> [len(part) for part in lk.partitions.ByWeight((1, 2, 4)).split(70, workers=3, seed=0)]
     [10, 20, 40]
     """
 
@@ -159,7 +159,7 @@ class ByWeight(Sized):
         if not weights or not all(0 < w < float("inf") for w in weights):
             raise BadInput(
                 f"ByWeight: weights={shown(self.weights)} is not allowed; weights are finite numbers above 0, one for each "
-                "worker, as lk.ByWeight((1, 2, 4))."
+                "worker, as lk.partitions.ByWeight((1, 2, 4))."
             )
         object.__setattr__(self, "weights", weights)
 
@@ -179,7 +179,7 @@ class BySize(Sized):
 
     Examples
     --------
-    >>> [len(part) for part in lk.BySize(skew=1).split(110, workers=3, seed=0)]
+    >>> [len(part) for part in lk.partitions.BySize(skew=1).split(110, workers=3, seed=0)]
     [60, 30, 20]
     """
 
@@ -207,7 +207,7 @@ class ByLabel(DataPartition):
     Examples
     --------
     >>> labels = np.repeat([0, 1], 100)  # 100 samples of each
-    >>> for part in lk.ByLabel(alpha=1).split(labels, workers=3, seed=1):
+    >>> for part in lk.partitions.ByLabel(alpha=1).split(labels, workers=3, seed=1):
     ...     print(np.bincount(labels[part], minlength=2))
     [ 0 25]
     [93 20]
@@ -247,7 +247,7 @@ class Shared(DataPartition):
 
     Examples
     --------
-    >>> [len(part) for part in lk.Shared().split(10, workers=2, seed=0)]
+    >>> [len(part) for part in lk.partitions.Shared().split(10, workers=2, seed=0)]
     [10, 10]
     """
 

@@ -64,7 +64,7 @@ class Deterministic(Distribution):
 
     Examples
     --------
-    >>> lk.Deterministic(0.5).draw(np.random.default_rng(0), 3)
+    >>> lk.distributions.Deterministic(0.5).draw(np.random.default_rng(0), 3)
     array([0.5, 0.5, 0.5])
     """
 
@@ -82,7 +82,7 @@ class Exponential(Distribution):
     --------
     A synchronous step takes as long as its slowest gradient, with four workers on average (1 + 1/2 + 1/3 + 1/4) times the mean:
 
-    >>> draws = lk.Exponential(0.01).draw(np.random.default_rng(0), 400_000)
+    >>> draws = lk.distributions.Exponential(0.01).draw(np.random.default_rng(0), 400_000)
     >>> round(float(draws.reshape(-1, 4).max(axis=1).mean()), 3)
     0.021
     """
@@ -99,7 +99,7 @@ class ShiftedExponential(Distribution):
 
     Examples
     --------
-    >>> durations = lk.ShiftedExponential(shift=0.01, mean=0.005)
+    >>> durations = lk.distributions.ShiftedExponential(shift=0.01, mean=0.005)
     >>> draws = durations.draw(np.random.default_rng(0), 100_000)
     >>> round(float(draws.min()), 3), round(float(draws.mean()), 3)
     (0.01, 0.015)
@@ -118,7 +118,7 @@ class Uniform(Distribution):
 
     Examples
     --------
-    >>> draws = lk.Uniform(0.01, 0.03).draw(np.random.default_rng(0), 100_000)
+    >>> draws = lk.distributions.Uniform(0.01, 0.03).draw(np.random.default_rng(0), 100_000)
     >>> bool(draws.min() >= 0.01), bool(draws.max() <= 0.03)
     (True, True)
     """
@@ -141,7 +141,7 @@ class LogNormal(Distribution):
 
     Examples
     --------
-    >>> draws = lk.LogNormal(mean=0.01, sigma=0.5).draw(np.random.default_rng(0), 100_000)
+    >>> draws = lk.distributions.LogNormal(mean=0.01, sigma=0.5).draw(np.random.default_rng(0), 100_000)
     >>> round(float(draws.mean()), 4), round(float(np.log(draws).std()), 2)
     (0.01, 0.5)
     """
@@ -159,7 +159,7 @@ class Pareto(Distribution):
 
     Examples
     --------
-    >>> draws = lk.Pareto(minimum=0.01, alpha=2).draw(np.random.default_rng(0), 100_000)
+    >>> draws = lk.distributions.Pareto(minimum=0.01, alpha=2).draw(np.random.default_rng(0), 100_000)
     >>> round(float((draws > 0.1).mean()), 3)  # (0.01/0.1)^2
     0.01
     """
@@ -182,7 +182,7 @@ class Measured(Distribution):
 
     Examples
     --------
-    >>> draws = lk.Measured((0.01, 0.02, 0.05)).draw(np.random.default_rng(0), 100)
+    >>> draws = lk.distributions.Measured((0.01, 0.02, 0.05)).draw(np.random.default_rng(0), 100)
     >>> np.unique(draws)
     array([0.01, 0.02, 0.05])
     """
@@ -307,7 +307,8 @@ def as_distribution(what: str, distribution: Any) -> Distribution | None:
     if number is not None:
         return Deterministic(number)
     raise BadInput(
-        f"{what}={shown(distribution)}: give a distribution, as lk.Deterministic(0.1) or 'exponential:0.1', or seconds."
+        f"{what}={shown(distribution)}: give a distribution, as lk.distributions.Deterministic(0.1) "
+        "or 'exponential:0.1', or seconds."
     )
 
 

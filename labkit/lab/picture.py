@@ -21,7 +21,7 @@ from ..views import overview, save
 def main(path: str) -> Path:
     """Simulate both runs (a second or two) and write the overview to `path`."""
     problem = lk.Problem("digits", hidden=(64, 32), seed=7)
-    cluster = lk.SimulatedCluster(workers=4, compute=lk.LogNormal(0.1, 0.15))
+    cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.LogNormal(0.1, 0.15))
     budget, faults = lk.Budget(seconds=12), [lk.Slow("worker-2", 5, at=5.0)]
     reference = lk.train(problem, lk.SyncPS(learning_rate=0.1), cluster, budget, faults=faults).wait()
     run = lk.train(problem, lk.AsyncPS(learning_rate=0.1), cluster, budget, faults=faults).wait()

@@ -8,13 +8,13 @@ empirical model of large-batch training", 2018).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+
+from ..nn.objective import Objective
 
 
 def batch_gradients(
-    objective: Any,
+    objective: Objective,
     parameters: np.ndarray,
     x: np.ndarray,
     y: np.ndarray,

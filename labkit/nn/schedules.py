@@ -32,7 +32,7 @@ class Constant:
 
     Examples
     --------
-    >>> lk.Constant()(1000)
+    >>> lk.schedules.Constant()(1000)
     1.0
     """
 
@@ -51,7 +51,7 @@ class StepDecay(HasOptions):
 
     Examples
     --------
-    >>> schedule = lk.StepDecay(every=100, factor=0.5)
+    >>> schedule = lk.schedules.StepDecay(every=100, factor=0.5)
     >>> [schedule(update) for update in (0, 99, 100, 200)]
     [1.0, 1.0, 0.5, 0.25]
     """
@@ -76,7 +76,7 @@ class Cosine(HasOptions):
 
     Examples
     --------
-    >>> schedule = lk.Cosine(total=1000, floor=0.1)
+    >>> schedule = lk.schedules.Cosine(total=1000, floor=0.1)
     >>> [round(schedule(update), 3) for update in (0, 500, 1000, 2000)]
     [1.0, 0.55, 0.1, 0.1]
     """
@@ -107,7 +107,7 @@ class Warmup(HasOptions):
 
     Examples
     --------
-    >>> schedule = lk.Warmup(4, after=lk.StepDecay(10))
+    >>> schedule = lk.schedules.Warmup(4, after=lk.schedules.StepDecay(10))
     >>> [schedule(update) for update in (0, 1, 3, 4, 14)]
     [0.25, 0.5, 1.0, 1.0, 0.5]
     """

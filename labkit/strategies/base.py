@@ -110,7 +110,9 @@ class Strategy(HasOptions, HasDescription):
         if not hasattr(self.optimizer, "apply"):
             raise BadInput(f"optimizer={shown(self.optimizer)}: give one of labkit's optimizers, as lk.Momentum(0.9).")
         if not callable(self.schedule):
-            raise BadInput(f"schedule={shown(self.schedule)}: give one of labkit's schedules, as lk.Cosine(1000).")
+            raise BadInput(
+                f"schedule={shown(self.schedule)}: give one of labkit's schedules, as lk.schedules.Cosine(1000)."
+            )
 
     @classmethod
     def _notes(cls) -> str:

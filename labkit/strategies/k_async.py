@@ -46,7 +46,7 @@ class KAsync(AsynchronousServer):
     No gradient is cancelled, and the staleness is lower than that of `AsyncPS`, which is 3.
 
     >>> problem = lk.Problem("moons", timing_only=True)
-    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(1.0))
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.Exponential(1.0))
     >>> run = lk.train(problem, lk.KAsync(K=2), cluster, lk.Budget(updates=1000)).wait()
     >>> print(f"mean staleness {run.summary()['staleness']['mean']:.2f}", run.summary()["ledger"]["dropped"])
     mean staleness 1.00 {}
@@ -113,7 +113,7 @@ class KBatchAsync(AsynchronousServer):
     With P workers the mean staleness is (P - 1) / K.
 
     >>> problem = lk.Problem("moons", timing_only=True)
-    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(1.0))
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.Exponential(1.0))
     >>> run = lk.train(problem, lk.KBatchAsync(K=2), cluster, lk.Budget(updates=1000)).wait()
     >>> print(f"mean staleness {run.summary()['staleness']['mean']:.2f}")
     mean staleness 1.50

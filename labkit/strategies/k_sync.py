@@ -46,7 +46,7 @@ class KSync(ServerStrategy):
     waits for all takes 2.08 s.
 
     >>> problem = lk.Problem("moons", timing_only=True)
-    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(1.0))
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.Exponential(1.0))
     >>> for K in (2, 4):
     ...     run = lk.train(problem, lk.KSync(K=K), cluster, lk.Budget(updates=1000)).wait()
     ...     print(f"{run.summary()['seconds'] / 1000:.2f} s")
@@ -107,7 +107,7 @@ class KBatchSync(ServerStrategy):
     With exponential times of mean 1 s, a step of K = 4 gradients of 4 workers takes K / 4 = 1 s on average.
 
     >>> problem = lk.Problem("moons", timing_only=True)
-    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(1.0))
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.Exponential(1.0))
     >>> run = lk.train(problem, lk.KBatchSync(K=4), cluster, lk.Budget(updates=1000)).wait()
     >>> print(f"{run.summary()['seconds'] / 1000:.2f} s")
     1.03 s

@@ -65,7 +65,7 @@ class SparsePS(StaleGradients):
 
     placement: Converted[Placement, str] = option(
         HashPlacement(), names=PLACEMENTS, read=placement_of, write=partial(name_as_text, allowed=PLACEMENTS),
-        help="which server owns which row: range, hash or consistent-hash, or lk.HashPlacement(3)",
+        help="which server owns which row: range, hash or consistent-hash, or lk.placements.HashPlacement(3)",
     )  # fmt: skip
     dense: str = option(
         "all-reduce", choices=("all-reduce", "server"), help="what adds up the gradients behind the table"

@@ -87,17 +87,17 @@ def test_with_constant_times_a_step_equals_its_closed_form(problem, strategy, cl
 @pytest.mark.parametrize(
     ("strategy", "compute", "seconds"),
     [  # order statistics of eight times, and what follows from them
-        (lk.SyncPS(), lk.Exponential(1.0), H8),
-        (lk.SyncPS(), lk.ShiftedExponential(0.5, 0.5), 0.5 + 0.5 * H8),
-        (lk.SyncPS(), lk.Uniform(0.0, 1.0), 8 / 9),
-        (lk.RingAllReduce(), lk.Exponential(1.0), H8),
-        (lk.SSP(s=0), lk.Exponential(1.0), H8),
-        (lk.SSP(s=10**6), lk.Exponential(1.0), 1.0),
-        (lk.AsyncPS(), lk.Exponential(1.0), 1.0),
-        (lk.KSync(K=4), lk.Exponential(1.0), 2 * (1 / 8 + 1 / 7 + 1 / 6 + 1 / 5)),
-        (lk.KSync(K=4), lk.Uniform(0.0, 1.0), 2 * 4 / 9),
-        (lk.BackupWorkers(b=3), lk.Exponential(1.0), 8 / 5 * (H8 - 1 - 1 / 2 - 1 / 3)),
-        (lk.KBatchSync(K=4), lk.Exponential(1.0), 1.0),
+        (lk.SyncPS(), lk.distributions.Exponential(1.0), H8),
+        (lk.SyncPS(), lk.distributions.ShiftedExponential(0.5, 0.5), 0.5 + 0.5 * H8),
+        (lk.SyncPS(), lk.distributions.Uniform(0.0, 1.0), 8 / 9),
+        (lk.RingAllReduce(), lk.distributions.Exponential(1.0), H8),
+        (lk.SSP(s=0), lk.distributions.Exponential(1.0), H8),
+        (lk.SSP(s=10**6), lk.distributions.Exponential(1.0), 1.0),
+        (lk.AsyncPS(), lk.distributions.Exponential(1.0), 1.0),
+        (lk.KSync(K=4), lk.distributions.Exponential(1.0), 2 * (1 / 8 + 1 / 7 + 1 / 6 + 1 / 5)),
+        (lk.KSync(K=4), lk.distributions.Uniform(0.0, 1.0), 2 * 4 / 9),
+        (lk.BackupWorkers(b=3), lk.distributions.Exponential(1.0), 8 / 5 * (H8 - 1 - 1 / 2 - 1 / 3)),
+        (lk.KBatchSync(K=4), lk.distributions.Exponential(1.0), 1.0),
     ],
 )  # fmt: skip
 def test_with_random_times_the_interval_contains_the_expectation(strategy, compute, seconds):
@@ -108,7 +108,7 @@ def test_with_random_times_the_interval_contains_the_expectation(strategy, compu
 
 def test_a_random_server_time_enters_with_its_distribution():
     """Two shards update at the same time; a step waits for the slower one: the maximum of two exponentials, s (1 + 1/2)."""
-    cluster = lk.SimulatedCluster(workers=1, servers=2, compute=0.01, server_time=lk.Exponential(0.02))
+    cluster = lk.SimulatedCluster(workers=1, servers=2, compute=0.01, server_time=lk.distributions.Exponential(0.02))
     row = lk.advise(FLAT, cluster, [lk.SyncPS()]).best
     assert abs(row.step - (0.01 + 0.02 * 1.5)) < 1.5 * row.error
 
@@ -130,7 +130,9 @@ def test_gossip_of_two_workers_with_exponential_times_has_the_exact_mean():
     first needs X, the second (Y - d)+ from the first one's start: 0, or exponential again. Either way the next d is exponential,
     so the chance of the latter is E[exp(-d)] = 1/2, and an iteration takes 1/2 x E[X] + 1/2 x E[max(X, Y)] = 5/4.
     """
-    assert step(FLAT, lk.DPSGD(), workers=2, compute=lk.Exponential(0.005)) == pytest.approx(6.25e-3, rel=0.02)
+    assert step(FLAT, lk.DPSGD(), workers=2, compute=lk.distributions.Exponential(0.005)) == pytest.approx(
+        6.25e-3, rel=0.02
+    )
 
 
 def test_pipeline_replicas_of_a_hybrid_wait_for_the_slowest():
@@ -138,28 +140,28 @@ def test_pipeline_replicas_of_a_hybrid_wait_for_the_slowest():
     t = np.linspace(0.0, 40.0, 400_001)
     done = 1 - (2 * np.exp(-1.5 * t) - np.exp(-3 * t))  # a sum of two exponentials, of rates 3 and 1.5
     slowest = np.trapezoid(1 - done**4, t)
-    found = step(LAYERS, lk.Hybrid(shape="4x1", micro_batches=1), workers=4, compute=lk.Exponential(1.0))
+    found = step(LAYERS, lk.Hybrid(shape="4x1", micro_batches=1), workers=4, compute=lk.distributions.Exponential(1.0))
     assert found == pytest.approx(slowest, rel=0.02)
 
 
 def test_tensor_parallel_ranks_wait_for_the_slowest_after_every_third_of_a_pair():
     """Two ranks, times uniform on (0, 2): the larger of two has the mean 4/3."""
     shares = sum(pair.share for pair in split_pairs(LAYERS.objective().network, 0, 2))
-    found = step(LAYERS, lk.TensorParallel(), workers=2, compute=lk.Uniform(0.0, 2.0))
+    found = step(LAYERS, lk.TensorParallel(), workers=2, compute=lk.distributions.Uniform(0.0, 2.0))
     assert found == pytest.approx(2 * shares * 4 / 3, rel=0.02)
 
 
 # long runs ------------------------------------------------------------------------------------------------------------
 
-BUSY = {"workers": 8, "servers": 4, "compute": lk.Exponential(0.02), "latency": 1e-3, "bandwidth": 2e8}
+BUSY = {"workers": 8, "servers": 4, "compute": lk.distributions.Exponential(0.02), "latency": 1e-3, "bandwidth": 2e8}
 HARD = [  # configurations in which the means of times and idle links forecast too little
-    (FLAT, lk.SyncPS(), BUSY | {"server_time": lk.Exponential(0.01)}),
-    (FLAT, lk.SyncPS(), BUSY | {"servers": 8, "server_time": lk.LogNormal(0.01, 0.8)}),
-    (LAYERS, lk.TensorParallel(), {"workers": 4, "compute": 0.01, "server_time": lk.Exponential(0.01)}),
+    (FLAT, lk.SyncPS(), BUSY | {"server_time": lk.distributions.Exponential(0.01)}),
+    (FLAT, lk.SyncPS(), BUSY | {"servers": 8, "server_time": lk.distributions.LogNormal(0.01, 0.8)}),
+    (LAYERS, lk.TensorParallel(), {"workers": 4, "compute": 0.01, "server_time": lk.distributions.Exponential(0.01)}),
     (FLAT, lk.KBatchSync(K=4), BUSY | {"servers": 1}),
     (FLAT, lk.KBatchAsync(K=4), BUSY | {"servers": 1}),
-    (FLAT, lk.HalvingDoubling(), {"workers": 6, "compute": lk.Exponential(0.02), **NETWORK}),
-    (FLAT, lk.Downpour(), BUSY | {"server_time": lk.Exponential(0.005)}),
+    (FLAT, lk.HalvingDoubling(), {"workers": 6, "compute": lk.distributions.Exponential(0.02), **NETWORK}),
+    (FLAT, lk.Downpour(), BUSY | {"server_time": lk.distributions.Exponential(0.005)}),
     (CLICKS, lk.SparsePS(), BUSY | {"bandwidth": 1e8}),
 ]
 
@@ -175,7 +177,7 @@ def test_a_step_equals_that_of_a_longer_run_with_another_seed(problem, strategy,
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", [FLAT, LAYERS, CLICKS], ids=["flat", "layers", "table"])
 def test_the_first_place_is_that_of_long_runs(problem):
-    cluster = lk.SimulatedCluster(**BUSY, server_time=lk.Exponential(0.002))
+    cluster = lk.SimulatedCluster(**BUSY, server_time=lk.distributions.Exponential(0.002))
     rows = lk.advise(problem, cluster).rows
     found = [long_run(problem, row.strategy, cluster, 300, row.step) for row in rows]
     assert found[0] <= 1.02 * min(found)
@@ -186,7 +188,7 @@ def test_the_first_place_is_that_of_long_runs(problem):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 6, 9])
-@pytest.mark.parametrize("compute", [0.01, lk.Exponential(0.01)], ids=["constant", "exponential"])
+@pytest.mark.parametrize("compute", [0.01, lk.distributions.Exponential(0.01)], ids=["constant", "exponential"])
 @pytest.mark.parametrize("cls", FORMS, ids=lambda cls: cls.__name__)
 def test_closed_forms_are_within_their_bound_of_the_simulator(cls, compute, workers):
     cluster = lk.SimulatedCluster(
@@ -209,7 +211,7 @@ def test_a_step_with_too_many_messages_has_a_closed_form_and_says_so():
     assert ring.step == pytest.approx(0.01 + 1998 * 50e-6 + 1.998 * 32e-3, rel=1e-9)
     assert ring.explanation.startswith("closed form, not simulated (an update sends 1,998,000 messages)")
     assert ring.time_text == "174 ms"
-    random = lk.advise(FLAT, replace(cluster, compute=lk.Exponential(0.01)), ["ring-all-reduce"]).best
+    random = lk.advise(FLAT, replace(cluster, compute=lk.distributions.Exponential(0.01)), ["ring-all-reduce"]).best
     assert random.time_text.endswith(" ± 10%")
     assert advice.refused[0][0] == "RingAllReduce"
     assert "there is no closed form" in advice.refused[0][1]
@@ -345,7 +347,7 @@ def test_every_strategy_is_ranked_somewhere():
 
 
 def test_the_same_arguments_give_the_same_advice():
-    cluster = lk.SimulatedCluster(workers=4, compute=lk.LogNormal(0.01, 0.5), **NETWORK)
+    cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.LogNormal(0.01, 0.5), **NETWORK)
     one, other = (lk.advise("digits", cluster, ["ssp", "pipeline", "easgd"]) for _ in range(2))
     assert one == other
     assert str(one) == str(other)

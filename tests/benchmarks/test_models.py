@@ -14,7 +14,7 @@ from benchmarks.simulator import PEERS, Case, labkit_run, simpy_outcome
 from labkit.engines.simulated.network import LinkTimes
 from labkit.trace.schema import STARTUP, TRAINING
 
-DISTRIBUTIONS = (lk.Deterministic(0.01), lk.Exponential(0.01))
+DISTRIBUTIONS = (lk.distributions.Deterministic(0.01), lk.distributions.Exponential(0.01))
 GENERAL, LEAN = "SimPy, nodes and links", "SimPy, this algorithm only"
 
 
@@ -31,7 +31,7 @@ def test_simpy_ends_at_the_nanosecond_of_labkit_with_equal_staleness() -> None:
             workers,
         )
         assert theirs.staleness == counters[0].staleness, (peer, links, distribution, workers)
-        if distribution == lk.Deterministic(0.01):
+        if distribution == lk.distributions.Deterministic(0.01):
             mean = sum(value * count for value, count in theirs.staleness.items()) / case.updates
             assert mean == pytest.approx(workers - 1, rel=0.05)  # less than N - 1 in the first round only
         if peer == GENERAL:

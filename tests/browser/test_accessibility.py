@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 LAB = """
 import labkit as lk
-cluster = lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1))
+cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.Deterministic(0.1))
 lab = lk.Lab(lk.Problem("digits", hidden=(16,)), "async-ps", cluster, speed=20).set(seconds=600).run()
 lab
 """

@@ -19,7 +19,7 @@ problem = lk.Problem("digits", hidden=(16,))
 costs = lk.Costs(lk.WorkCost(0.05), send=lk.Linear(2e-3), receive=lk.Linear(3e-3), update=lk.Linear(2e-3), cores=8)
 cluster = lk.SimulatedCluster(workers=4, compute=None, costs=costs)
 found = lk.calibrate(cluster, replace(problem, timing_only=True), 1)
-exact = replace(found, costs=replace(costs, spread=lk.Measured((1.0, 1.0))), doubts=())
+exact = replace(found, costs=replace(costs, spread=lk.distributions.Measured((1.0, 1.0))), doubts=())
 lab = lk.Lab(problem, "async-ps", cluster).set(seconds=600)
 lab.calibration = None  # a lab has that of the lab which the same cell made before
 lab

@@ -22,7 +22,7 @@ NAMED = re.compile(r"\b(faint|strong|thin|red|orange|green|blue|grey)\b(?: bar)?
 
 
 def run_of(strategy, data="digits", hidden=(16, 16), **cluster):
-    how = lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1), **cluster)
+    how = lk.SimulatedCluster(workers=4, compute=lk.distributions.Deterministic(0.1), **cluster)
     return lk.train(lk.Problem(data, hidden=hidden), strategy, how, lk.Budget(seconds=3)).wait().trace
 
 

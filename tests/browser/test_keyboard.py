@@ -14,7 +14,8 @@ widgets.VBox([widgets.Button(description="press me"), widgets.Dropdown(options=[
 """
 LAB = """
 import labkit as lk
-lab = lk.Lab(lk.Problem("digits", hidden=(16,)), "async-ps", lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1)))
+cluster = lk.SimulatedCluster(workers=3, compute=lk.distributions.Deterministic(0.1))
+lab = lk.Lab(lk.Problem("digits", hidden=(16,)), "async-ps", cluster)
 lab.set(seconds=600, speed=20).run()
 """
 BUTTON, SLIDER, MENU, FIELD = (

@@ -15,7 +15,7 @@ import pytest
 SIZES = [(1366, 768), (940, 700), (1920, 1080)]
 LAB = """
 import labkit as lk
-cluster = lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1), slow={"worker-2": 5})
+cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.Deterministic(0.1), slow={"worker-2": 5})
 lab = lk.Lab(lk.Problem("digits", hidden=(16,)), "async-ps", cluster, speed=20).set(seconds=900).run()
 lab
 """

@@ -10,7 +10,7 @@ import pytest
 SIZES = [(1366, 768), (940, 700), (1920, 1080)]
 FAST = """
 import labkit as lk
-cluster = lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1))
+cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.Deterministic(0.1))
 lab = lk.Lab(lk.Problem("digits", hidden=(16,)), "async-ps", cluster, speed=20)
 lab.set(seconds=20).run()
 """

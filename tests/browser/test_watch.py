@@ -9,7 +9,7 @@ import pytest
 
 SIMULATED = """
 import labkit as lk
-slow = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1))
+slow = lk.SimulatedCluster(workers=3, compute=lk.distributions.Deterministic(0.1))
 run = lk.train(lk.Problem("digits", hidden=(16,)), lk.AsyncPS(), slow, lk.Budget(seconds=600)).advance(0)
 watch = run.watch(speed=1.0)
 watch

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.simulated
 
 PROBLEM = lk.Problem("digits", hidden=(32,), batch_size=16)
 TRUTH = lk.Costs(
-    gradient=lk.WorkCost(20e-6, 1e-9, 2e-9), spread=lk.Uniform(0.9, 1.1), update=lk.Linear(5e-6, 2e-10),
+    gradient=lk.WorkCost(20e-6, 1e-9, 2e-9), spread=lk.distributions.Uniform(0.9, 1.1), update=lk.Linear(5e-6, 2e-10),
     evaluation=lk.WorkCost(0.0, 0.0, 1e-9), send=lk.Linear(15e-6, 1e-10), receive=lk.Linear(25e-6, 2e-10), polling=1e-3,
     wake=((0.002, 100e-6), (0.005, 150e-6), (0.02, 200e-6)), cores=4,
 )  # fmt: skip
@@ -72,14 +72,16 @@ def test_the_additional_time_of_work_on_shared_cores_is_found():
 @pytest.mark.slow
 def test_the_drift_of_the_speed_of_cores_is_found():
     """Half of the time a core needs 1.3 times as long, and 0.7 times in the other half."""
-    truth = replace(TRUTH, spread=lk.Uniform(0.95, 1.05), drift=lk.Measured((0.7, 1.3)), drift_time=0.05)
+    truth = replace(
+        TRUTH, spread=lk.distributions.Uniform(0.95, 1.05), drift=lk.distributions.Measured((0.7, 1.3)), drift_time=0.05
+    )
     made = lk.calibrate(lk.SimulatedCluster(workers=1, servers=1, compute=None, costs=truth), PROBLEM, 8.0).costs
     assert np.std(made.drift.durations) == pytest.approx(0.3, abs=0.1)
     assert np.std(made.spread.durations) == pytest.approx(np.std(np.linspace(0.95, 1.05)), abs=0.02)
 
 
 def test_without_drift_none_is_found(found):
-    assert found.costs.drift == lk.Deterministic(1.0) or np.std(found.costs.drift.durations) < 0.02
+    assert found.costs.drift == lk.distributions.Deterministic(1.0) or np.std(found.costs.drift.durations) < 0.02
 
 
 @pytest.mark.slow
@@ -132,13 +134,13 @@ def test_other_files_are_refused(tmp_path, text):
 
 def test_forecasts_have_the_pace_of_the_calibrated_cluster(tmp_path):
     """At a pace far above the costs, n workers compute n / (pace + server time) gradients a second."""
-    pace = lk.Deterministic(0.05)
+    pace = lk.distributions.Deterministic(0.05)
     paced = lk.SimulatedCluster(workers=1, servers=1, compute=pace, server_time=1e-2, costs=TRUTH, slow={"worker-0": 2})
     made = lk.calibrate(paced, PROBLEM, 1.0)
     assert made.costs.gradient(1000, 16) == pytest.approx(TRUTH.gradient(1000, 16), rel=0.05)  # at full speed
     assert "slow={'worker-0': 2.0} of the calibrated cluster" in made.doubts[0]
     read = lk.Calibration.load(made.save(tmp_path / "calibration.json"))
-    assert (read.pace, read.server_time) == (pace, lk.Deterministic(1e-2))
+    assert (read.pace, read.server_time) == (pace, lk.distributions.Deterministic(1e-2))
     assert f"gradients paced: {pace.describe()}, updates of servers paced" in str(read)
 
     def rates(**given):

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.simulated
 
 PROBLEM = lk.Problem("moons", hidden=(4,))
 COSTS = lk.Costs(
-    lk.WorkCost(1e-3), spread=lk.Uniform(0.5, 1.5), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2
+    lk.WorkCost(1e-3), spread=lk.distributions.Uniform(0.5, 1.5), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2
 )  # fmt: skip
 KNOWN = lk.Calibration(COSTS, "moons", (22, 32, 88), 100, (10, 1000), (1, 100), repeatability={"sharing": 0.01})
 SHORT = lk.Budget(updates=60, accuracy=0.99)  # the accuracy is not reached
@@ -105,7 +105,7 @@ def test_an_accuracy_that_is_not_reached_is_doubtful_and_shown():
 
 
 def test_a_wide_range_is_doubtful():
-    heavy = lk.Costs(lk.WorkCost(1e-3), spread=lk.LogNormal(1.0, 2.5), cores=8)
+    heavy = lk.Costs(lk.WorkCost(1e-3), spread=lk.distributions.LogNormal(1.0, 2.5), cores=8)
     found = doubts(calibration=lk.Calibration(heavy, "moons", (22, 32, 88), 100, (10, 1000), (1, 100)), seeds=5,
                    budget=lk.Budget(updates=20))  # fmt: skip
     assert "the throughput differs between seeds by more than 50%: 2 and 4 workers" in found

@@ -160,9 +160,13 @@ def drawn_number(rng: random.Random, name: str, declared: Option) -> float:
 def drawn_distribution(rng: random.Random, mean: float) -> lk.Distribution:
     """A distribution of times with about this mean. Every class is drawn."""
     made = [
-        lk.Deterministic(mean), lk.Exponential(mean), lk.LogNormal(mean, 0.8), lk.ShiftedExponential(mean / 2, mean / 2),
-        lk.Uniform(mean / 2, 1.5 * mean), lk.Pareto(mean / 2, 2.0),
-    ]  # fmt: skip
+        lk.distributions.Deterministic(mean),
+        lk.distributions.Exponential(mean),
+        lk.distributions.LogNormal(mean, 0.8),
+        lk.distributions.ShiftedExponential(mean / 2, mean / 2),
+        lk.distributions.Uniform(mean / 2, 1.5 * mean),
+        lk.distributions.Pareto(mean / 2, 2.0),
+    ]
     return rng.choice(made)
 
 

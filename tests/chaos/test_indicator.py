@@ -122,7 +122,7 @@ def test_a_role_that_is_killed_adds_nothing_to_the_ledger(name, role, tmp_path):
 @pytest.mark.parametrize("role", ["worker-1", "worker-3"])
 @pytest.mark.parametrize("strategy", [lk.AsyncPS, lk.SyncPS, lk.RingAllReduce, lk.LocalSGD, lk.DPSGD, lk.EASGD])
 def test_workers_that_join_and_leave(strategy, role, tmp_path):
-    shape = {"workers": 3, "max_workers": 5, "compute": lk.Exponential(0.02), "restart_after": 0.2}
+    shape = {"workers": 3, "max_workers": 5, "compute": lk.distributions.Exponential(0.02), "restart_after": 0.2}
     run = started(strategy(on_loss="continue"), tmp_path, shape, 500 if strategy is lk.AsyncPS else 80, 3)
     run.advance(0.2).scale(5)
     run.advance(0.3).kill(role)
@@ -165,7 +165,8 @@ def restored_centres(seed):
     rng = random.Random(f"centres {seed}")
     servers, workers = rng.choice([1, 1, 2, 3]), rng.choice([1, 2, 3, 5])
     shape = {
-        "workers": workers, "servers": servers, "compute": rng.choice([lk.Deterministic(0.02), lk.Exponential(0.02)]),
+        "workers": workers, "servers": servers,
+        "compute": rng.choice([lk.distributions.Deterministic(0.02), lk.distributions.Exponential(0.02)]),
         "server_time": rng.choice([None, 0.002]), "latency": rng.choice([0.0, 0.004]), "patience": 0.3,
         "restart_after": rng.choice([0.0, 0.05, 0.3]), "checkpoint_every": rng.choice([None, 0.1, 0.4]),
         "checkpoint_time": rng.choice([0.0, 0.01]), "replicas": rng.choice([0, 0, 0, 1]),
@@ -198,7 +199,7 @@ def test_rows_that_no_evaluation_has_seen_are_not_in_the_returned_table(options,
     for number in range(6):
         folder = tmp_path / str(number)
         folder.mkdir()
-        shape = {"workers": 3, "servers": 2, "compute": lk.Exponential(0.02), "restart_after": 0.05}
+        shape = {"workers": 3, "servers": 2, "compute": lk.distributions.Exponential(0.02), "restart_after": 0.05}
         faults = [lk.Kill("worker-1", at=0.06 + 0.01 * number)]
         run = started(lk.SparsePS(eval_every=1, **options), folder, shape, 120, number, faults)
         run.advance(0.3).kill(victim, restart=False).advance(0.05).stop()
@@ -226,7 +227,7 @@ def test_a_run_that_is_stopped_between_the_rounds_of_its_replicas(strategy, tmp_
     for number in range(12):
         folder = tmp_path / str(number)
         folder.mkdir()
-        shape = {"workers": 4, "compute": lk.Exponential(0.02), "latency": 0.003}
+        shape = {"workers": 4, "compute": lk.distributions.Exponential(0.02), "latency": 0.003}
         run = started(strategy(eval_every=4), folder, shape, 200)
         run.advance(0.5 + 0.0037 * number).stop()
         between += len({role.shard.version for role in run.engine.roles.values() if role.shard is not None}) > 1

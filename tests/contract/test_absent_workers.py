@@ -32,7 +32,7 @@ def accepted(kind):
 def cluster(kind, most, **more):
     servers = 2 if kind.uses_servers else None
     return lk.SimulatedCluster(
-        workers=WORKERS, max_workers=most, servers=servers, compute=lk.LogNormal(0.02, 0.3), **more
+        workers=WORKERS, max_workers=most, servers=servers, compute=lk.distributions.LogNormal(0.02, 0.3), **more
     )
 
 

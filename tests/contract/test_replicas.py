@@ -149,7 +149,7 @@ def test_dpsgd_is_the_matrix_recurrence(simulated, graph, workers, eval_every):
 @pytest.mark.parametrize(("graph", "workers"), [("ring", 4), ("ring", 5), ("grid", 4), ("complete", 3)])
 def test_adpsgd_never_deadlocks_and_its_ledger_balances(simulated, graph, workers):
     run = simulated.wait(
-        MOONS, lk.ADPSGD(graph=graph), lk.Budget(updates=15), workers, time=lk.Exponential(0.003),
+        MOONS, lk.ADPSGD(graph=graph), lk.Budget(updates=15), workers, time=lk.distributions.Exponential(0.003),
         slow={"worker-1": 4.0},
     )  # fmt: skip
     entries = closed(run)

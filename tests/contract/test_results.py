@@ -87,7 +87,13 @@ def test_the_sum_of_staleness_is_conserved(simulated, servers, strategy):
     """Counted from the log of reads and updates; no assumption about time."""
     problem = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5})
     run = simulated.wait(
-        problem, strategy, lk.Budget(updates=160), 4, servers, slow={"worker-1": 4.0}, time=lk.LogNormal(0.01, 0.8)
+        problem,
+        strategy,
+        lk.Budget(updates=160),
+        4,
+        servers,
+        slow={"worker-1": 4.0},
+        time=lk.distributions.LogNormal(0.01, 0.8),
     )
     assert run.trace.tables["applies"].skipped == 0  # at this pace every row is kept
     for shard in range(servers):
@@ -110,7 +116,7 @@ def test_throughput_and_cycles_fulfil_the_response_time_equation(simulated):
     """N / throughput = mean cycle of a worker: updates by the server's clock, cycles by the workers' clocks."""
     problem = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5})
     run = simulated.wait(
-        problem, lk.AsyncPS(learning_rate=0.01), lk.Budget(updates=480), 4, time=lk.Uniform(0.001, 0.007)
+        problem, lk.AsyncPS(learning_rate=0.01), lk.Budget(updates=480), 4, time=lk.distributions.Uniform(0.001, 0.007)
     )
     role, phase, start, step = run.trace.column("spans", "role", "phase", "start", "step")
     spent = steps = 0

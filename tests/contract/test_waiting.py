@@ -56,7 +56,7 @@ def test_a_read_of_ssp_contains_all_updates_up_to_clock_i_minus_s_minus_1(engine
     s, servers = bound
     run = engine.wait(
         MOONS, lk.SSP(s=s, learning_rate=0.02), lk.Budget(updates=60), 3, servers,
-        time=lk.LogNormal(0.003, 0.8), slow={"worker-1": 3.0},
+        time=lk.distributions.LogNormal(0.003, 0.8), slow={"worker-1": 3.0},
     )  # fmt: skip
     closed(run)
     assert run.trace.tables["applies"].skipped == 0
@@ -133,7 +133,7 @@ def test_correction_with_the_true_hessian_equals_sequential_training(engine, sha
     strategy, servers = shape
     run = engine.wait(
         BOWL, strategy(learning_rate=0.1, compensation=TrueHessian()), lk.Budget(updates=80), 4, servers,
-        time=lk.LogNormal(0.01, 0.8),  # on a cluster so slow that every row is reported
+        time=lk.distributions.LogNormal(0.01, 0.8),  # on a cluster so slow that every row is reported
     )  # fmt: skip
     assert query.staleness(run.trace)["max"] > 1
     edges, found = [5 * i // servers for i in range(servers + 1)], np.empty(5)

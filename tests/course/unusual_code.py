@@ -74,7 +74,7 @@ ODD = {
     "as it is taught": ([], HEAD + SERVER + WORKER, {}),
     "steps at once": ([], HEAD + at_once() + WORKER, {}),
     "several shards": ([], HEAD + SERVER + WORKER, {"servers": 3}),
-    "a slow worker and chance": ([], HEAD + at_once() + WORKER, {"slow": {"worker-1": 4}, "compute": lk.Exponential(0.1)}),
+    "a slow worker and chance": ([], HEAD + at_once() + WORKER, {"slow": {"worker-1": 4}, "compute": lk.distributions.Exponential(0.1)}),
     "a network": ([], HEAD + SERVER + WORKER, {"latency": 1e-3, "bandwidth": 1e6, "servers": 2}),
     "the base with the messages": ([], "@dataclass(frozen=True)\nclass X(lk.ServerStrategy):\n    learning_rate: float = 0.1\n" + SERVER + WORKER, {}),
     "without brackets of imports": (

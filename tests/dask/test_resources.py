@@ -75,7 +75,7 @@ def test_speeds_are_measured_and_dealt_by(cluster):
     assert sorted(speeds) == known  # no process listens at port 1
     assert min(speeds.values()) > 10
     weights = shares_of_speed(layout, place(layout.nodes, layout.roles, known, {}, None), speeds, {"worker-0": 3})
-    sizes = [len(share) for share in lk.ByWeight(weights).split(1000, 2, 0)]
+    sizes = [len(share) for share in lk.partitions.ByWeight(weights).split(1000, 2, 0)]
     assert sum(sizes) == 1000
     assert abs(sizes[0] - 1000 * weights[0] / sum(weights)) <= 1
 

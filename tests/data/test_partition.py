@@ -124,7 +124,7 @@ def test_bad_input():
             (lambda: partition_by_name("by-weight"), "write by-weight:1,2,4, one number for each worker"),
             (lambda: partition_by_name("by-weight:1,x"), "write by-weight:1,2,4"),
             (lambda: ByWeight((1, -1)), "finite numbers above 0"),
-            (lambda: ByWeight(()), "one for each worker, as lk.ByWeight"),
+            (lambda: ByWeight(()), "one for each worker, as lk.partitions.ByWeight"),
             (lambda: ByWeight(3), "finite numbers above 0"),
             (lambda: ByWeight((1, 2)).split(10, 3, 0), "2 weights for 3 workers"),
             (lambda: ByLabel().split(10, 2, 0), "needs class labels"),

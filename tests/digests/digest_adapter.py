@@ -102,6 +102,8 @@ EVENT_VALUES: dict[str, dict[str, str]] = {
 ENDING: dict[str, str] = {name: name for name in ("stopped_by", "time", "update", "in_flight", "lost")}
 
 
+FAMILIES = (lk.codecs, lk.distributions, lk.partitions, lk.placements, lk.schedules)
+
 # carrying out --------------------------------------------------------------------------------------------------------
 
 
@@ -109,10 +111,15 @@ def build(value: Any) -> Any:
     """The object that a description's plain value represents."""
     if isinstance(value, New):
         name, given = today(value.kind, value.options)
-        return getattr(lk, PUBLIC.get(name, name))(*(build(v) for v in value.args), **options(given))
+        return public(PUBLIC.get(name, name))(*(build(v) for v in value.args), **options(given))
     if isinstance(value, tuple):
         return tuple(build(v) for v in value)
     return value
+
+
+def public(name: str) -> Any:
+    """The public object of labkit with this name, which may be in one of its modules."""
+    return next(getattr(m, name) for m in (lk, *FAMILIES) if name in m.__all__)
 
 
 def today(kind: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class New:
-    """An object of labkit's public interface: `New("TopK", k=0.05)` represents `lk.TopK(k=0.05)`."""
+    """An object of labkit's public interface: `New("TopK", k=0.05)` represents `lk.codecs.TopK(k=0.05)`."""
 
     kind: str
     args: tuple[Any, ...]

@@ -207,7 +207,7 @@ def test_preemptions_end():
 
 
 def started(*faults, strategy=None, **more):
-    cluster = lk.SimulatedCluster(workers=3, compute=lk.Exponential(0.01), **more)
+    cluster = lk.SimulatedCluster(workers=3, compute=lk.distributions.Exponential(0.01), **more)
     return lk.train(MOONS, strategy or lk.AsyncPS(), cluster, lk.Budget(updates=150), faults=faults)
 
 

@@ -18,7 +18,7 @@ def calibration():
     """A calibration that has found the costs exactly, in another form: with equal costs a run would be its own forecast."""
     problem = lk.Problem("moons", hidden=(8,), timing_only=True)
     found = lk.calibrate(lk.SimulatedCluster(1, 1, compute=None, costs=COSTS), problem, 1)
-    return replace(found, costs=replace(COSTS, spread=lk.Measured((1.0, 1.0))), doubts=())
+    return replace(found, costs=replace(COSTS, spread=lk.distributions.Measured((1.0, 1.0))), doubts=())
 
 
 @pytest.fixture

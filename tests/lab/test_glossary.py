@@ -36,7 +36,7 @@ def test_every_panel_has_an_explanation():
     assert len({panel["help"] for panel in shown}) == len(PANELS)
 
 
-@pytest.mark.parametrize("compute", [lk.Deterministic(0.1), lk.Exponential(0.1)])
+@pytest.mark.parametrize("compute", [lk.distributions.Deterministic(0.1), lk.distributions.Exponential(0.1)])
 def test_every_number_has_an_explanation(compute):
     cluster = lk.SimulatedCluster(3, compute=compute)
     faults = [lk.Kill("server-0", at=0.55), lk.Kill("worker-1", at=0.5)]

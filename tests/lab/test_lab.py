@@ -64,7 +64,10 @@ def test_invalid_arguments_of_a_lab_are_refused():
 
 
 def test_a_lab_opens_on_the_given_problem_strategy_cluster_and_budget(lab):
-    problem, cluster = lk.Problem("moons", hidden=(16,)), lk.SimulatedCluster(workers=5, compute=lk.Exponential(0.2))
+    problem, cluster = (
+        lk.Problem("moons", hidden=(16,)),
+        lk.SimulatedCluster(workers=5, compute=lk.distributions.Exponential(0.2)),
+    )
     one = lab(problem, lk.SSP(s=2), cluster, lk.Budget(updates=40), quick=False)
     one.run().wait()
     assert (one.trace.header.problem.data, one.trace.kinds.count("worker")) == ("moons", 5)

@@ -90,13 +90,13 @@ def test_a_distribution_of_any_kind_has_the_requested_mean(kind):
 
 def test_the_pace_keeps_the_distribution_and_the_distribution_keeps_the_pace():
     exponential = Settings().changed(pace=0.3).changed(distribution="exponential")
-    assert exponential.cluster.compute == lk.Exponential(0.3)
-    assert exponential.changed(pace=0.5).cluster.compute == lk.Exponential(0.5)
+    assert exponential.cluster.compute == lk.distributions.Exponential(0.3)
+    assert exponential.changed(pace=0.5).cluster.compute == lk.distributions.Exponential(0.5)
 
 
 def test_full_speed_is_for_real_processes_only():
     assert Settings().changed(engine="dask", distribution="full speed").cluster.compute is None
-    assert Settings().changed(distribution="full speed").cluster.compute == lk.Deterministic(0.1)
+    assert Settings().changed(distribution="full speed").cluster.compute == lk.distributions.Deterministic(0.1)
 
 
 @pytest.mark.parametrize(
@@ -129,18 +129,18 @@ def test_invalid_settings_are_refused_with_a_message_and_change_nothing(settings
 def test_a_setup_runs_as_the_same_call_in_python_does():
     setup = Settings().changed(strategy="ssp", s=1, workers=3, pace=0.05, seconds=2, slow={"worker-1": 3}, seed=5)
     mine = lk.train(setup.problem, setup.strategy, setup.cluster_on(None), setup.budget).wait()
-    cluster = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.05), slow={"worker-1": 3})
+    cluster = lk.SimulatedCluster(workers=3, compute=lk.distributions.Deterministic(0.05), slow={"worker-1": 3})
     problem = lk.Problem("digits", hidden=(64, 32), seed=5)
     other = lk.train(problem, lk.SSP(s=1), cluster, lk.Budget(seconds=2)).wait()
     assert mine.trace.ending["parameters_sha256"] == other.trace.ending["parameters_sha256"]
 
 
 def test_settings_keep_the_shape_of_a_given_cluster():
-    cluster = lk.SimulatedCluster(workers=7, compute=lk.Exponential(0.2), latency=0.01, bandwidth=1e6)
+    cluster = lk.SimulatedCluster(workers=7, compute=lk.distributions.Exponential(0.2), latency=0.01, bandwidth=1e6)
     assert initial_settings(None, None, cluster, None, None).cluster_on(None) == cluster
     dask = lk.DaskCluster(workers=2, pace=0.5)  # starts no process
     seen = initial_settings(None, None, dask, None, None)
-    assert seen.cluster.compute == lk.Deterministic(0.5)
+    assert seen.cluster.compute == lk.distributions.Deterministic(0.5)
     assert seen.cluster.engine == "dask"
     assert seen.cluster_on(dask).spec == dask.spec
     dask.close()
@@ -237,7 +237,11 @@ def test_a_share_text_with_all_fields():
 
 def test_a_share_text_can_be_written_by_hand():
     setup, _ = read_share_text("strategy=ssp&s=5&workers=8&pace=0.2&hidden=32,16")
-    assert (setup.strategy.s, setup.cluster.workers, setup.cluster.compute) == (5, 8, lk.Deterministic(0.2))
+    assert (setup.strategy.s, setup.cluster.workers, setup.cluster.compute) == (
+        5,
+        8,
+        lk.distributions.Deterministic(0.2),
+    )
     assert setup.problem.hidden == (32, 16)
     assert read_share_text("")[0] == Settings()
 
@@ -266,8 +270,10 @@ def test_user_defined_parts_have_no_share_text():
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [("clip_norm", None, "none"), ("bandwidth", math.inf, "inf"), ("optimizer", lk.Adam(), "adam"),
-     ("optimizer", lk.Momentum(0.5), "momentum:0.5"), ("chief_works", True, "True"), ("schedule", lk.Warmup(5), "warmup:5"),
-     ("partition", lk.ByLabel(0.5), "by-label:0.5"), ("hidden", (3, 4), "3,4"), ("slow", {"worker-1": 2.0}, "worker-1:2.0")],
+     ("optimizer", lk.Momentum(0.5), "momentum:0.5"), ("chief_works", True, "True"),
+     ("schedule", lk.schedules.Warmup(5), "warmup:5"),
+     ("partition", lk.partitions.ByLabel(0.5), "by-label:0.5"), ("hidden", (3, 4), "3,4"),
+     ("slow", {"worker-1": 2.0}, "worker-1:2.0")],
 )  # fmt: skip
 def test_values_are_written_as_the_command_line_takes_them(name, value, text):
     spec = RunSpec().changed(**{name: value})

@@ -27,7 +27,7 @@ PICTURE = {
     "baseline_dir": "baseline/pictures", "tolerance": 2.0 if ft2font.__freetype_version__ == STORED_WITH else 20.0,
     "deterministic": True, "style": {"text.hinting": "no_hinting"}, "savefig_kwargs": {"dpi": 100, "facecolor": "white"},
 }  # fmt: skip
-PACE = lk.Deterministic(0.1)
+PACE = lk.distributions.Deterministic(0.1)
 DIGITS = lk.Problem("digits", hidden=(24,), seed=7)
 EQUAL_STAGES = lk.Problem("digits", hidden=(54, 64, 54, 54))  # multiply-adds of each layer: 3,456
 NETWORK = {"latency": 0.001, "bandwidth": 1e5}
@@ -53,7 +53,11 @@ def straggler():
 
 
 def mean_staleness():
-    random = {"compute": lk.LogNormal(0.1, 0.3), "slow": {"worker-1": 5}, "budget": lk.Budget(updates=400)}
+    random = {
+        "compute": lk.distributions.LogNormal(0.1, 0.3),
+        "slow": {"worker-1": 5},
+        "budget": lk.Budget(updates=400),
+    }
     return lk.lessons.pictures.mean_staleness({n: run(lk.AsyncPS(), workers=n, **random) for n in SIZES})
 
 
@@ -79,7 +83,7 @@ def link_saturation():
 
 
 def pipelines():
-    c = lk.Deterministic(1.0)
+    c = lk.distributions.Deterministic(1.0)
     return {m: run(lk.Pipeline(micro_batches=m), EQUAL_STAGES, lk.Budget(updates=3), compute=c) for m in (1, 4, 16)}
 
 
@@ -261,7 +265,7 @@ def test_an_asynchronous_server_is_full_at_bandwidth_over_model():
 
 
 def test_without_a_formula_only_dots_or_the_line_of_a_forecast_are_drawn():
-    mine = {n: run(lk.AsyncPS(), workers=n, compute=lk.LogNormal(0.1, 0.3)) for n in (2, 4)}
+    mine = {n: run(lk.AsyncPS(), workers=n, compute=lk.distributions.LogNormal(0.1, 0.3)) for n in (2, 4)}
     assert theoretical_throughput(mine[2].trace, np.array([2])) is None
     red = "#cc1f1f"
     plain = lk.lessons.pictures.link_saturation({"server": mine})

@@ -85,7 +85,7 @@ def test_values_that_cannot_be_drawn_are_refused(measured, log, message):
 
 
 def test_several_runs_beside_each_other():
-    paper = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1), slow={"worker-1": 4})
+    paper = lk.SimulatedCluster(workers=3, compute=lk.distributions.Deterministic(0.1), slow={"worker-1": 4})
     timing = lk.Problem("moons", timing_only=True)
     runs = [lk.train(timing, s, paper, lk.Budget(seconds=2)).wait() for s in (lk.AsyncPS(), lk.SSP(s=2))]
     figure = lk.lessons.pictures.side_by_side("progress", {"free": runs[0], "held": runs[1].trace})

@@ -51,7 +51,7 @@ def test_sizes_of_one_kind_of_message():
     pushes = message_bytes(run(lk.AsyncPS(), updates=10), "Push")
     assert len(pushes) >= 10
     assert set(pushes.tolist()) == {M}
-    top = message_bytes(run(lk.AsyncPS(codec=lk.TopK(0.01)), lk.Problem("digits", hidden=()), updates=4), "Push")
+    top = message_bytes(run(lk.AsyncPS(codec=lk.codecs.TopK(0.01)), lk.Problem("digits", hidden=()), updates=4), "Push")
     assert set(top.tolist()) == {8 * math.floor(0.01 * 650)}
 
 

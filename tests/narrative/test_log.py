@@ -40,7 +40,7 @@ ROLES = ("server-0", "worker-0", "worker-1", "worker-2", "chief")
 
 
 def simulated(*faults, strategy=None, budget=None, problem="moons", **cluster):
-    cluster = lk.SimulatedCluster(**{"workers": 3, "compute": lk.Deterministic(0.02)} | cluster)
+    cluster = lk.SimulatedCluster(**{"workers": 3, "compute": lk.distributions.Deterministic(0.02)} | cluster)
     problem = lk.Problem(problem, hidden=(4,), batch_size=8)
     return lk.train(problem, strategy or lk.AsyncPS(), cluster, budget or lk.Budget(updates=60), faults=faults)
 

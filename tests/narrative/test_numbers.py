@@ -18,12 +18,14 @@ PIECES = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")
 
 def simulated(strategy, seconds=2.0, **cluster):
     problem = lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | strategy.suggested_problem)
-    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.LogNormal(0.05, 0.3), "latency": 0.001} | cluster)
+    cluster = lk.SimulatedCluster(
+        **{"workers": 4, "compute": lk.distributions.LogNormal(0.05, 0.3), "latency": 0.001} | cluster
+    )
     return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds))
 
 
 def test_current_numbers_equal_the_ledger_and_the_counters():
-    trace = simulated(lk.AsyncPS(), compute=lk.Deterministic(0.05)).wait().trace
+    trace = simulated(lk.AsyncPS(), compute=lk.distributions.Deterministic(0.05)).wait().trace
     entries, stale, shown = ledger(trace), staleness(trace), dict(numbers(trace))
     assert shown["applied"] == str(entries["applied"])
     assert shown["in flight"] == str(entries["in_flight"])

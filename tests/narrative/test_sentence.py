@@ -58,7 +58,7 @@ SPLIT = {"tensor-parallel", "pipeline", "hybrid", "pipedream"}
 
 def simulated(strategy, *faults, seconds=END, problem=None, **cluster):
     problem = problem or lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | strategy.suggested_problem)
-    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.Deterministic(0.1)} | cluster)
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.distributions.Deterministic(0.1)} | cluster)
     return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds), faults=faults)
 
 
@@ -223,7 +223,11 @@ def test_the_throughput_of_the_reference_run_is_reported_while_there_is_no_measu
 def test_accuracies_of_a_run_and_its_reference_are_compared():
     def learning(strategy, seconds):
         problem = lk.Problem("digits", hidden=(16,))
-        return simulated(strategy, seconds=seconds, problem=problem, compute=lk.LogNormal(0.05, 0.2)).wait().trace
+        return (
+            simulated(strategy, seconds=seconds, problem=problem, compute=lk.distributions.LogNormal(0.05, 0.2))
+            .wait()
+            .trace
+        )
 
     fast, slow, short = learning(lk.AsyncPS(), 6), learning(lk.SyncPS(), 40), learning(lk.SyncPS(), 3)
     took = {
@@ -263,7 +267,7 @@ def test_the_sentence_names_the_slow_workers():
         ({"server-0": 4, "worker-1": 2}, "w1 computes 2x slower than the others and s0 works 4x slower than it would."),
         ({"chief": 4}, "the chief works 4x slower than it would."),
     ]:
-        run = simulated(lk.AsyncPS(), seconds=2.0, slow=slow, server_time=lk.Deterministic(0.001)).wait()
+        run = simulated(lk.AsyncPS(), seconds=2.0, slow=slow, server_time=lk.distributions.Deterministic(0.001)).wait()
         assert sentence(run.trace).lower().startswith(who.lower()), (slow, who)
 
 
@@ -282,7 +286,9 @@ def test_for_slowdowns_from_the_start_no_change_is_reported():
 
 def test_a_slow_server_is_waited_for():
     """Four gradients of 0.1 s and a server that takes 0.01 s for each; ten times slower it serves ten a second."""
-    run = simulated(lk.AsyncPS(), lk.Slow("server-0", 10, at=AT), server_time=lk.Deterministic(0.01)).wait()
+    run = simulated(
+        lk.AsyncPS(), lk.Slow("server-0", 10, at=AT), server_time=lk.distributions.Deterministic(0.01)
+    ).wait()
     text = sentence(run.trace)
     assert text.startswith("s0 works 10x slower than before. Asynchronous: all wait for s0; throughput fell to 2")
 
@@ -290,7 +296,9 @@ def test_a_slow_server_is_waited_for():
 def test_no_worker_waits_for_a_fast_worker():
     """All wait for the others, as before; the fast one waits, too."""
     text = sentence(
-        simulated(lk.SyncPS(), lk.Slow("worker-2", 0.2, at=AT), compute=lk.LogNormal(0.1, 0.25)).wait().trace
+        simulated(lk.SyncPS(), lk.Slow("worker-2", 0.2, at=AT), compute=lk.distributions.LogNormal(0.1, 0.25))
+        .wait()
+        .trace
     )
     assert text.startswith(
         "w2 computes 5x faster than the others. Synchronous: w2 waits for the others; throughput rose to 1"
@@ -324,7 +332,9 @@ def test_a_throughput_above_that_before_is_not_called_a_return_to_it():
     for seed in range(12):
         problem = lk.Problem("digits", timing_only=True, seed=seed)
         fault = lk.Slow("worker-2", 5, at=1.0, until=2.0)
-        run = simulated(lk.AsyncPS(), fault, seconds=4.0, problem=problem, compute=lk.Exponential(0.1)).wait()
+        run = simulated(
+            lk.AsyncPS(), fault, seconds=4.0, problem=problem, compute=lk.distributions.Exponential(0.1)
+        ).wait()
         back, above = (
             re.search(text, run.sentence()) for text in (r"is back to (\d+)%", r"is (\d+)% of what it was before")
         )

@@ -15,7 +15,7 @@ from labkit.strategies import STRATEGIES
 
 def started(strategy=None, faults=(), budget=None, **more):
     problem = lk.Problem("digits", **{"hidden": (16,)} | more)
-    cluster = lk.SimulatedCluster(workers=4, servers=2, compute=lk.Deterministic(0.05), latency=0.001)
+    cluster = lk.SimulatedCluster(workers=4, servers=2, compute=lk.distributions.Deterministic(0.05), latency=0.001)
     return lk.train(problem, strategy or lk.AsyncPS(), cluster, budget or lk.Budget(seconds=2.0), faults=faults)
 
 

@@ -241,7 +241,7 @@ def test_codecs_are_made_from_their_names():
         codec_by_name("topk:0.01")
     with pytest.raises(BadInput, match=r"bits=9 is not allowed; bits is a whole number from 2 to 8"):
         codec_by_name("qsgd:9")
-    with pytest.raises(BadInput, match=r"write lk.TopK\(\)"):
+    with pytest.raises(BadInput, match=r"write lk.codecs.TopK\(\)"):
         as_codec(TopK)
     with pytest.raises(BadInput, match="codec=3 is not a codec; give one, as lk"):
         as_codec(3)

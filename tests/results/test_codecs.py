@@ -46,7 +46,7 @@ def watched(monkeypatch):
 def test_error_feedback_loses_nothing_in_a_run(watched, codec, course):
     """x - mean memory = x0 - sum of rate x mean gradient, after 1,000 steps of two workers and a server."""
     problem = lk.Problem("moons", hidden=(12,), batch_size=8, dtype="float64")
-    schedule = lk.Cosine(1000, 0.01) if course == "schedule" else lk.Constant()
+    schedule = lk.schedules.Cosine(1000, 0.01) if course == "schedule" else lk.schedules.Constant()
     strategy = lk.SyncPS(learning_rate=0.2, codec=codec, schedule=schedule)
     run = lk.train(problem, strategy, lk.SimulatedCluster(workers=2, compute=1.0), lk.Budget(updates=1000))
     rates = [0.2 * schedule(v) for v in range(1000)]

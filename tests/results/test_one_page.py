@@ -17,15 +17,23 @@ from docs import one_page_labkit as one_page
 
 CASES = {
     "equal workers": {"compute": 0.1},
-    "random times": {"compute": lk.Exponential(0.1)},
+    "random times": {"compute": lk.distributions.Exponential(0.1)},
     "slow workers": {"compute": 0.1, "slow": {"worker-0": 5}},
     "slow workers whose gradients end together": {"compute": 0.1, "slow": {"worker-0": 2, "worker-1": 3}},
-    "slow workers with random times": {"compute": lk.Exponential(0.1), "slow": {"worker-0": 1.7, "worker-1": 3}},
+    "slow workers with random times": {
+        "compute": lk.distributions.Exponential(0.1),
+        "slow": {"worker-0": 1.7, "worker-1": 3},
+    },
     "latency": {"compute": 0.1, "latency": 0.003},
     "latency as long as a gradient": {"compute": 0.1, "latency": 0.1, "slow": {"worker-0": 2}},
     "slow server": {"compute": 0.1, "server_time": 0.01, "slow": {"server-0": 2.5}},
-    "saturated server": {"compute": lk.Exponential(0.1), "server_time": 0.1, "latency": 0.02},
-    "all of them": {"compute": lk.Exponential(0.1), "server_time": 0.02, "latency": 0.01, "slow": {"worker-0": 5}},
+    "saturated server": {"compute": lk.distributions.Exponential(0.1), "server_time": 0.1, "latency": 0.02},
+    "all of them": {
+        "compute": lk.distributions.Exponential(0.1),
+        "server_time": 0.02,
+        "latency": 0.01,
+        "slow": {"worker-0": 5},
+    },
 }
 STRATEGIES = [
     (one_page.AsyncPS(), lk.AsyncPS),
@@ -55,7 +63,7 @@ def both(strategy, kind, costs, workers, seed, updates=60):
         lk.Budget(updates=updates), seed=seed,
     ).wait()  # fmt: skip
     times = costs["compute"]
-    if isinstance(times, lk.Exponential):
+    if isinstance(times, lk.distributions.Exponential):
         costs = costs | {"compute": lambda rng: rng.exponential(times.mean)}
     cluster = one_page.Cluster(workers, **costs)
     return one_page.train(Parabola(), strategy, cluster, updates, seed), (run.trace, run.result().parameters)
@@ -85,7 +93,7 @@ def test_both_make_the_same_updates(strategy, kind, case):
 
 
 @pytest.mark.parametrize(
-    "case", [case for case, costs in CASES.items() if isinstance(costs["compute"], lk.Exponential)]
+    "case", [case for case, costs in CASES.items() if isinstance(costs["compute"], lk.distributions.Exponential)]
 )
 def test_both_have_the_same_ledger(case):
     """With random times nothing else happens at the instant of the last update, at which the run ends."""

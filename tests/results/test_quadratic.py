@@ -35,7 +35,7 @@ def test_random_staleness_is_implicit_momentum():
     4,000 seeds instead of the 20,000 of the statement: the bound of 4 standard errors is wider by sqrt(5).
     """
     workers, a, seeds, updates = 4, 0.5, 4000, 6
-    cluster = lk.SimulatedCluster(workers=workers, compute=lk.Exponential(1.0))
+    cluster = lk.SimulatedCluster(workers=workers, compute=lk.distributions.Exponential(1.0))
     strategy = Noting(learning_rate=0.25, eval_every=10**6)
     plan = make_plan(bowl(curvature=2.0), strategy, cluster.spec, lk.Budget(updates=updates))
     seen = np.empty((seeds, updates))

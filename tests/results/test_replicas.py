@@ -22,7 +22,7 @@ BOWL = lk.Problem(
 MOONS = lk.Problem("moons", hidden=(5,), batch_size=8, dtype="float64", seed=1, options={"samples": 200})
 TIMING = lk.Problem("quadratic", timing_only=True, options={"dimension": 1000, "samples": 1})
 M = 8000  # bytes
-RANDOM_TIMES = {"compute": lk.LogNormal(0.01, 0.6)}
+RANDOM_TIMES = {"compute": lk.distributions.LogNormal(0.01, 0.6)}
 
 
 def trained(strategy, updates, problem=BOWL, workers=4, servers=None, **setup):
@@ -118,8 +118,10 @@ def test_local_sgd_with_h_local_steps_sends_h_times_less_than_the_ring(H):
 def test_h_steps_of_a_worker_are_more_even_than_one(H):
     """The slowest of the sums sets the pace: a round takes the largest of the workers' sums of H draws, to the ns."""
     workers, rounds = 8, 12
-    trace = trained(lk.LocalSGD(H=H), rounds * H, TIMING, workers, compute=lk.Exponential(1.0)).trace
-    samplers = [Sampler(lk.Exponential(1.0), role_stream(0, "worker", i, COMPUTE_TIME)) for i in range(workers)]
+    trace = trained(lk.LocalSGD(H=H), rounds * H, TIMING, workers, compute=lk.distributions.Exponential(1.0)).trace
+    samplers = [
+        Sampler(lk.distributions.Exponential(1.0), role_stream(0, "worker", i, COMPUTE_TIME)) for i in range(workers)
+    ]
     draws = np.array([[s.next() for _ in range(rounds * H)] for s in samplers]).reshape(workers, rounds, H)
     role, version, time = trace.column("applies", "role", "version", "time")
     last = max(time[(version == rounds * H) & (role == w)].item() for w in trace.role_ids("worker"))
@@ -301,7 +303,7 @@ def test_dpsgd_without_gradients_agrees_as_fast_as_the_second_eigenvalue(graph, 
     """
 
     def apart(steps):
-        strategy = lk.DPSGD(learning_rate=0.5, graph=graph, schedule=lk.StepDecay(3, factor=0.0))
+        strategy = lk.DPSGD(learning_rate=0.5, graph=graph, schedule=lk.schedules.StepDecay(3, factor=0.0))
         run = trained(strategy, steps, workers=workers, compute=0.01)
         x = np.array([run.engine.roles[f"worker-{i}"].shard.snapshot(False, True).values for i in range(workers)])
         return x
@@ -359,8 +361,8 @@ def replicas(run, workers):
 @pytest.mark.parametrize("workers", [3, 4, 5, 6, 8, 9])
 def test_adpsgd_averaging_keeps_the_total_and_brings_all_together(graph, workers):
     """Some steps drive the replicas apart, then the rate is 0. On no graph may a part of the workers be left out."""
-    strategy = lk.ADPSGD(learning_rate=0.5, graph=graph, schedule=lk.StepDecay(3, factor=0.0))
-    cluster = lk.SimulatedCluster(workers=workers, compute=lk.Uniform(0.005, 0.015))
+    strategy = lk.ADPSGD(learning_rate=0.5, graph=graph, schedule=lk.schedules.StepDecay(3, factor=0.0))
+    cluster = lk.SimulatedCluster(workers=workers, compute=lk.distributions.Uniform(0.005, 0.015))
     run = lk.train(BOWL, strategy, cluster, lk.Budget(seconds=100))
     run.advance(0.06)
     x = replicas(run, workers)
@@ -387,7 +389,10 @@ def test_adpsgd_with_one_worker_is_sgd():
 @pytest.mark.parametrize("graph", ["ring", "grid", "complete"])
 @pytest.mark.parametrize("workers", range(1, 10))
 def test_adpsgd_never_locks(graph, workers):
-    for setup in ({"compute": 0.01}, {"compute": lk.Exponential(0.01), "latency": 0.02, "bandwidth": 1e6}):
+    for setup in (
+        {"compute": 0.01},
+        {"compute": lk.distributions.Exponential(0.01), "latency": 0.02, "bandwidth": 1e6},
+    ):
         run = trained(lk.ADPSGD(graph=graph), 12, TIMING, workers, **setup)
         assert run.stopped_by == "updates"
         assert ledger(run.trace)["closes"]
@@ -398,7 +403,7 @@ def test_adpsgd_a_slow_worker_does_not_slow_the_others(graph):
     """The others compute exactly as many gradients, at the same times, as without it."""
 
     def spans(slow):
-        cluster = lk.SimulatedCluster(workers=4, compute=lk.LogNormal(0.01, 0.5), slow=slow)
+        cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.LogNormal(0.01, 0.5), slow=slow)
         trace = lk.train(TIMING, lk.ADPSGD(graph=graph), cluster, lk.Budget(seconds=3.0)).wait().trace
         role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
         return [

@@ -39,7 +39,7 @@ def dense():
 )
 def test_sparse_training_equals_dense_training(dense, optimizer, part, servers, placement):
     strategy = SparsePS(learning_rate=0.2, optimizer=optimizer, dense=part, placement=placement, clip_norm=0.5)
-    run = train(CLICKS, strategy, 20, servers=servers, compute=lk.LogNormal(0.01, 1.0), latency=1e-3)
+    run = train(CLICKS, strategy, 20, servers=servers, compute=lk.distributions.LogNormal(0.01, 1.0), latency=1e-3)
     parameters = run.result().parameters
     np.testing.assert_allclose(parameters, dense[optimizer], rtol=0, atol=1e-12)
     assert run.summary()["staleness"]["max"] == 0
@@ -240,7 +240,7 @@ def test_the_returned_model_is_the_one_evaluated_last():
     """A target accuracy ends the run between two snapshots of all rows: evaluated rows are kept, the others are
     current.
     """
-    cluster = lk.SimulatedCluster(workers=4, servers=3, compute=lk.LogNormal(0.01, 0.5), latency=1e-3)
+    cluster = lk.SimulatedCluster(workers=4, servers=3, compute=lk.distributions.LogNormal(0.01, 0.5), latency=1e-3)
     run = lk.train(lk.Problem("clicks", hidden=(8,)), SparsePS(), cluster, lk.Budget(accuracy=0.75, seconds=30)).wait()
     assert run.stopped_by == "accuracy"
     data = run.plan.problem.dataset
@@ -252,7 +252,12 @@ def test_the_returned_model_is_the_one_evaluated_last():
 @pytest.mark.parametrize("strategy", [SparsePS(), SparsePS(dense="server", synchronous=False)], ids=["sync", "async"])
 def test_the_ledger_closes_however_the_run_ends(strategy, budget):
     cluster = lk.SimulatedCluster(
-        workers=4, servers=3, compute=lk.LogNormal(0.01, 1.0), latency=2e-3, bandwidth=1e7, slow={"worker-1": 3.0}
+        workers=4,
+        servers=3,
+        compute=lk.distributions.LogNormal(0.01, 1.0),
+        latency=2e-3,
+        bandwidth=1e7,
+        slow={"worker-1": 3.0},
     )
     run = lk.train(CLICKS, strategy, cluster, budget).wait()
     assert ledger(run.trace)["closes"]

@@ -22,7 +22,11 @@ BOWL = lk.Problem(
     "quadratic", batch_size=4, seed=5, options={"samples": 64, "dimension": 5, "noise": 1.0, "curvature": CURVATURE}
 )
 MOONS = lk.Problem("moons", hidden=(5,), batch_size=8, dtype="float64", options={"samples": 150})
-COMPUTE = {"compute": lk.LogNormal(0.01, 0.8), "slow": {"worker-0": 3.0}, "server_time": lk.Exponential(0.0005)}
+COMPUTE = {
+    "compute": lk.distributions.LogNormal(0.01, 0.8),
+    "slow": {"worker-0": 3.0},
+    "server_time": lk.distributions.Exponential(0.0005),
+}
 
 
 @dataclass(frozen=True)

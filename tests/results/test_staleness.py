@@ -47,14 +47,23 @@ def test_equal_workers_that_push_then_pull_read_the_same_version(workers):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("updates", "servers", "server_time"),
-    [(100_000, 1, None), (20_000, 1, lk.Exponential(0.002)), (10_000, 3, lk.LogNormal(0.001, 1.0))],
+    [
+        (100_000, 1, None),
+        (20_000, 1, lk.distributions.Exponential(0.002)),
+        (10_000, 3, lk.distributions.LogNormal(0.001, 1.0)),
+    ],
     ids=["free server", "slow server", "three shards"],
 )
 def test_mean_staleness_is_conserved(updates, servers, server_time):
     """N = 8, lognormal compute, one worker 4x slower: the mean is N - 1, except for gradients outstanding at the end."""
     workers = 8
     trace = run(
-        workers, updates, servers, compute=lk.LogNormal(0.01, 0.8), server_time=server_time, slow={"worker-3": 4.0}
+        workers,
+        updates,
+        servers,
+        compute=lk.distributions.LogNormal(0.01, 0.8),
+        server_time=server_time,
+        slow={"worker-3": 4.0},
     )
     for shard in range(servers):
         stale, sender, version, _ = applies(trace, shard)
@@ -79,7 +88,9 @@ def test_mean_staleness_is_conserved(updates, servers, server_time):
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.Downpour()], ids=["AsyncPS", "Downpour"])
-@pytest.mark.parametrize("compute", [lk.Deterministic(0.01), lk.Exponential(0.01)], ids=["equal", "random"])
+@pytest.mark.parametrize(
+    "compute", [lk.distributions.Deterministic(0.01), lk.distributions.Exponential(0.01)], ids=["equal", "random"]
+)
 @pytest.mark.parametrize("network", [{}, {"latency": 0.003, "bandwidth": 1e5}], ids=["free", "slow network"])
 def test_the_identity_of_staleness_holds_for_any_reads(strategy, compute, network):
     trace = run(5, 300, 2, strategy, compute=compute, **network)
@@ -101,14 +112,16 @@ def test_the_identity_of_staleness_detects_a_wrong_staleness():
                     gradient.read = ((generation, version + 1),)
                 weights = await lk.push_pull(ctx, gradient)
 
-    left, right = query.staleness_identity(run(4, 200, strategy=WrongStaleness(), compute=lk.Exponential(0.01)), 0)
+    left, right = query.staleness_identity(
+        run(4, 200, strategy=WrongStaleness(), compute=lk.distributions.Exponential(0.01)), 0
+    )
     assert left == right - 1
 
 
 @pytest.mark.slow
 def test_exponential_times_give_geometric_staleness():
     workers, updates = 8, 100_000
-    stale = applies(run(workers, updates, compute=lk.Exponential(0.01)))[0]
+    stale = applies(run(workers, updates, compute=lk.distributions.Exponential(0.01)))[0]
     p = 1 / workers
     for k in range(12):
         assert np.mean(stale == k) == pytest.approx(p * (1 - p) ** k, abs=0.005)

@@ -41,8 +41,8 @@ def test_throughput_and_cycles_fulfil_the_response_time_equation(strategy):
         strategy,
         3000,
         workers=workers,
-        compute=lk.LogNormal(0.02, 0.7),
-        server_time=lk.Exponential(0.002),
+        compute=lk.distributions.LogNormal(0.02, 0.7),
+        server_time=lk.distributions.Exponential(0.002),
         latency=0.001,
         bandwidth=1e6,
     )
@@ -71,7 +71,7 @@ def test_a_synchronous_step_waits_for_the_slowest(workers, rounds, checked):
     the average is taken over more of these maxima than the engine is run for. (Draws come in blocks of 8, 16, 32 ...
     1024.)
     """
-    trace = run(lk.SyncPS(), checked, workers=workers, compute=lk.Exponential(1.0))
+    trace = run(lk.SyncPS(), checked, workers=workers, compute=lk.distributions.Exponential(1.0))
     slowest = slowest_of(workers, rounds)
     assert np.array_equal(np.diff(times(trace), prepend=0), slowest[:checked])
     harmonic = np.sum(1 / np.arange(1, workers + 1))

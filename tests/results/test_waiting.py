@@ -39,7 +39,7 @@ def a_step(trace):
 @pytest.mark.parametrize("servers", [1, 2])
 def test_k_sync_and_k_batch_sync_save_the_waiting_of_the_formula(servers):
     """P = 8, K = 4: H_8 - H_4 = .6345, and 4/8."""
-    setup = {"workers": 8, "servers": servers, "compute": lk.Exponential(1.0)}
+    setup = {"workers": 8, "servers": servers, "compute": lk.distributions.Exponential(1.0)}
     one, many = run(lk.KSync(K=4), 12_000 // servers, **setup), run(lk.KBatchSync(K=4), 12_000 // servers, **setup)
     assert harmonic(8) - harmonic(4) == pytest.approx(0.6345, abs=5e-5)
     assert a_step(one) == pytest.approx(harmonic(8) - harmonic(4), rel=0.02)
@@ -52,7 +52,7 @@ def test_k_sync_and_k_batch_sync_save_the_waiting_of_the_formula(servers):
 
 
 def test_k_sync_learners_of_a_step_are_distinct_and_those_of_k_batch_sync_need_not_be():
-    setup = {"workers": 6, "compute": lk.Exponential(1.0)}
+    setup = {"workers": 6, "compute": lk.distributions.Exponential(1.0)}
     for strategy, distinct in ((lk.KSync(K=3), True), (lk.KBatchSync(K=3), False), (lk.BackupWorkers(b=3), True)):
         version, sender = run(strategy, 300, **setup).column("applies", "version", "sender")
         steps = [sender[version == v].tolist() for v in range(1, 301)]
@@ -62,7 +62,7 @@ def test_k_sync_learners_of_a_step_are_distinct_and_those_of_k_batch_sync_need_n
 
 
 def test_k_of_all_is_synchronous_and_one_backup_less_is_k_less():
-    setup = {"workers": 4, "compute": lk.Exponential(1.0)}
+    setup = {"workers": 4, "compute": lk.distributions.Exponential(1.0)}
     sync, k_sync = run(lk.SyncPS(), 100, **setup), run(lk.KSync(K=4), 100, **setup)
     assert np.array_equal(sync.column("applies", "time"), k_sync.column("applies", "time"))
     backup, k_sync = run(lk.BackupWorkers(b=1), 100, **setup), run(lk.KSync(K=3), 100, **setup)
@@ -73,7 +73,7 @@ def test_k_of_all_is_synchronous_and_one_backup_less_is_k_less():
 @pytest.mark.slow
 def test_waiting_for_96_of_100_workers_is_as_fast_as_the_formula():
     """H_100 - H_4 = 3.1040 against H_100 = 5.1874 for all: 1.671 times as fast."""
-    setup = {"workers": 100, "compute": lk.Exponential(1.0)}
+    setup = {"workers": 100, "compute": lk.distributions.Exponential(1.0)}
     some, all_ = a_step(run(lk.BackupWorkers(b=4), 2000, **setup)), a_step(run(lk.BackupWorkers(b=0), 2500, **setup))
     assert harmonic(100) - harmonic(4) == pytest.approx(3.1040, abs=5e-5)
     assert some == pytest.approx(harmonic(100) - harmonic(4), rel=0.02)
@@ -109,7 +109,7 @@ def drawn(workers, seed=0):
     """Each worker's own stream of durations, as the cluster draws them."""
 
     def forever(w):
-        sampler = Sampler(lk.Exponential(1.0), role_stream(seed, "worker", w, COMPUTE_TIME))
+        sampler = Sampler(lk.distributions.Exponential(1.0), role_stream(seed, "worker", w, COMPUTE_TIME))
         while True:
             yield sampler.next()
 
@@ -122,7 +122,7 @@ def test_backup_workers_without_cancellation_equal_the_heap_model():
     the paper's (a late worker is late for the next step, too), but shorter than waiting for all.
     """
     workers, b, steps = 8, 2, 400
-    setup = {"workers": workers, "compute": lk.Exponential(1.0)}
+    setup = {"workers": workers, "compute": lk.distributions.Exponential(1.0)}
     stubborn = run(lk.BackupWorkers(b=b, give_up=False), steps, **setup)
     times = np.unique(stubborn.column("applies", "time")).tolist()
     assert times == ignoring_the_late(workers, workers - b, drawn(workers), steps)
@@ -172,7 +172,13 @@ def seen_at_reads(trace, shard_role):
 @pytest.mark.parametrize("network", [{}, {"latency": 0.003, "bandwidth": 5e4}], ids=["free", "slow network"])
 def test_no_worker_of_ssp_is_more_than_s_ahead_and_reads_contain_all_up_to_clock_i_minus_s_minus_1(s, servers, network):
     trace = run(
-        lk.SSP(s=s), 300, workers=5, servers=servers, compute=lk.LogNormal(0.01, 0.8), slow={"worker-1": 4.0}, **network
+        lk.SSP(s=s),
+        300,
+        workers=5,
+        servers=servers,
+        compute=lk.distributions.LogNormal(0.01, 0.8),
+        slow={"worker-1": 4.0},
+        **network,
     )
     starts = clocks_at_starts(trace)
     assert max(own - slowest for _, own, slowest in starts) == s  # never more; and the bound is used
@@ -192,7 +198,7 @@ def test_ssp_without_slack_is_the_synchronous_sum(seed, servers, latency):
     """The same iteration starts, the same updates in every read, and with plain SGD the same parameters."""
     problem = lk.Problem("moons", hidden=(6,), batch_size=8, dtype="float64", options={"samples": 200})
     setup = {
-        "workers": 4, "servers": servers, "compute": lk.LogNormal(0.01, 0.7), "slow": {"worker-2": 3.0},
+        "workers": 4, "servers": servers, "compute": lk.distributions.LogNormal(0.01, 0.7), "slow": {"worker-2": 3.0},
         "latency": latency,
     }  # fmt: skip
 
@@ -232,7 +238,9 @@ def same_events(a, b):
 @pytest.mark.parametrize(
     "strategy", [lk.SSP(s=1_000_000), lk.KAsync(K=1), lk.KBatchAsync(K=1)], ids=["SSP", "KAsync", "KBatchAsync"]
 )
-@pytest.mark.parametrize("compute", [lk.Deterministic(0.01), lk.Exponential(0.01)], ids=["equal", "random"])
+@pytest.mark.parametrize(
+    "compute", [lk.distributions.Deterministic(0.01), lk.distributions.Exponential(0.01)], ids=["equal", "random"]
+)
 def test_ssp_without_bound_and_k_of_one_are_the_asynchronous_server(strategy, servers, compute):
     setup = {
         "workers": 5, "servers": servers, "compute": compute, "server_time": 0.001, "latency": 0.002, "bandwidth": 1e5,
@@ -244,7 +252,7 @@ def test_the_bound_of_ssp_may_change_during_a_run():
     """s = 3, then 0, then 2: a worker that is ahead is blocked until the others have caught up; then the new bound
     holds.
     """
-    cluster = lk.SimulatedCluster(workers=4, compute=lk.LogNormal(0.01, 0.8), slow={"worker-1": 5.0})
+    cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.LogNormal(0.01, 0.8), slow={"worker-1": 5.0})
     run = lk.train(TIMING, lk.SSP(s=3), cluster, lk.Budget(seconds=6.0))
     run.advance(2.0).set(s=0).advance(2.0).set(s=2).wait()
     role, phase, start = run.trace.column("spans", "role", "phase", "start")
@@ -276,14 +284,14 @@ def test_throughput_grows_with_s_from_synchronous_to_asynchronous():
     seconds, workers = 400, 8
     rates = []
     for s in (0, 1, 2, 3, 5, 8, 15, 30, 100, 1_000_000):
-        cluster = lk.SimulatedCluster(workers=workers, compute=lk.Exponential(1.0))
+        cluster = lk.SimulatedCluster(workers=workers, compute=lk.distributions.Exponential(1.0))
         trace = lk.train(TIMING, lk.SSP(s=s), cluster, lk.Budget(seconds=seconds)).wait().trace
         rates.append(query.updates(trace) / seconds)
     assert rates == sorted(rates)
     assert len(set(rates)) >= 8  # and they do grow
     assert rates[0] == pytest.approx(workers / harmonic(workers), rel=0.05)
     assert rates[-1] == pytest.approx(workers, rel=0.05)
-    free = lk.SimulatedCluster(workers=workers, compute=lk.Exponential(1.0))
+    free = lk.SimulatedCluster(workers=workers, compute=lk.distributions.Exponential(1.0))
     bare = lk.train(TIMING, lk.AsyncPS(), free, lk.Budget(seconds=seconds)).wait().trace
     assert rates[-1] == query.updates(bare) / seconds
 
@@ -300,15 +308,21 @@ def test_a_worker_that_is_always_slow_sets_the_pace_whatever_s_is(s):
 
 @pytest.mark.parametrize("k", [2, 3, 5])
 def test_k_async_learners_of_a_step_are_distinct(k):
-    version, sender = run(lk.KAsync(K=k), 300, workers=5, compute=lk.Exponential(1.0)).column(
+    version, sender = run(lk.KAsync(K=k), 300, workers=5, compute=lk.distributions.Exponential(1.0)).column(
         "applies", "version", "sender"
     )
     for v in range(1, 301):
         assert len(set(sender[version == v].tolist())) == k == (version == v).sum()
 
 
-@pytest.mark.parametrize("compute", [lk.Exponential(0.01), lk.LogNormal(0.01, 1.0)], ids=["exponential", "lognormal"])
-@pytest.mark.parametrize("server_time", [None, lk.Exponential(0.0005)], ids=["free server", "slow server"])
+@pytest.mark.parametrize(
+    "compute",
+    [lk.distributions.Exponential(0.01), lk.distributions.LogNormal(0.01, 1.0)],
+    ids=["exponential", "lognormal"],
+)
+@pytest.mark.parametrize(
+    "server_time", [None, lk.distributions.Exponential(0.0005)], ids=["free server", "slow server"]
+)
 @pytest.mark.parametrize(("workers", "k"), [(4, 2), (8, 3), (8, 8), (3, 5)])
 def test_staleness_of_k_async_and_k_batch_async_is_a_conservation_law(workers, k, compute, server_time):
     """Every step adds one to the staleness of each gradient in flight and applies K of them. K-batch-async: all P but
@@ -368,7 +382,12 @@ def test_k_greater_than_the_number_of_workers_is_accepted_where_it_can_be_reache
     for strategy, shape in (
         (lk.KBatchSync(K=9), {}), (lk.KBatchAsync(K=9), {}), (lk.KAsync(K=3), {"servers": 3}), (lk.KAsync(K=1), {"servers": 3}),
     ):  # fmt: skip
-        setup = {"workers": 3, "compute": lk.Exponential(1.0), "server_time": lk.Exponential(0.3), **shape}
+        setup = {
+            "workers": 3,
+            "compute": lk.distributions.Exponential(1.0),
+            "server_time": lk.distributions.Exponential(0.3),
+            **shape,
+        }
         assert query.updates(run(strategy, 60, **setup)) == 60
 
 

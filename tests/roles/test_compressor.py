@@ -168,7 +168,7 @@ def test_the_compressor_that_a_strategy_asks_for():
     objective = SimpleNamespace(
         layout=ParameterLayout({"a.weight": (12, 20), "a.bias": (20,)}), dtype=np.dtype("float32")
     )
-    strategy = SimpleNamespace(name="S", codec=None, learning_rate=0.5, schedule=lk.StepDecay(10, 0.1))
+    strategy = SimpleNamespace(name="S", codec=None, learning_rate=0.5, schedule=lk.schedules.StepDecay(10, 0.1))
     parts = (slice(0, 260),)
     assert compressor_of(strategy, objective, parts, np.random.default_rng) is None
     strategy.codec = PowerSGD(2)

@@ -114,7 +114,7 @@ class Sync(lk.SyncPS):
 
 
 def trained(strategy, servers=2, **more):
-    cluster = lk.SimulatedCluster(workers=3, servers=servers, compute=lk.Exponential(0.01))
+    cluster = lk.SimulatedCluster(workers=3, servers=servers, compute=lk.distributions.Exponential(0.01))
     return lk.train(MOONS, strategy, cluster, lk.Budget(updates=UPDATES), **more)
 
 

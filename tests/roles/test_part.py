@@ -52,6 +52,6 @@ def test_an_object_that_is_no_part_is_work_of_its_role():
             await ctx.compute(Timer().wait)
             await super().worker(ctx, model)
 
-    cluster = lk.SimulatedCluster(workers=1, compute=lk.Deterministic(0.1))
+    cluster = lk.SimulatedCluster(workers=1, compute=lk.distributions.Deterministic(0.1))
     run = lk.train(lk.Problem("moons", hidden=(4,)), Own(), cluster, lk.Budget(updates=2)).wait()
     assert run.trace.now == pytest.approx(0.3e9)

@@ -262,7 +262,10 @@ def test_clocks_do_not_count_as_payload():
 @pytest.mark.parametrize("decay", [0.0, 0.5])
 def test_local_steps_are_the_optimizers_with_decay_and_schedule(decay):
     strategy = lk.EASGD(
-        learning_rate=0.2, optimizer=lk.Momentum(0.5), weight_decay=decay, schedule=lk.StepDecay(1, factor=0.5)
+        learning_rate=0.2,
+        optimizer=lk.Momentum(0.5),
+        weight_decay=decay,
+        schedule=lk.schedules.StepDecay(1, factor=0.5),
     )
     local = Local(lk.Weights(np.array([1.0, 2.0]), 0, 0, 5), strategy)
     w, v = np.array([1.0, 2.0]), np.zeros(2)

@@ -57,7 +57,7 @@ def test_above_the_byte_budget_rows_are_left_out_and_counted_and_counters_are_no
 
 def test_not_recording_keeps_counters_and_the_ledger():
     def made(record):
-        cluster = lk.SimulatedCluster(workers=3, compute=lk.Exponential(0.01), record=record)
+        cluster = lk.SimulatedCluster(workers=3, compute=lk.distributions.Exponential(0.01), record=record)
         return lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=50)).wait()
 
     with_rows, without = made(True), made(False)
@@ -199,7 +199,7 @@ def test_every_table_has_a_width():
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_ledger_of_a_running_run_contains_the_computed_gradients(name):
     suits = {"hidden": (64, 64, 64), **STRATEGIES[name].suggested_problem}
-    cluster = lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1))
+    cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.Deterministic(0.1))
     run = lk.train(lk.Problem(**suits), STRATEGIES[name](), cluster, lk.Budget(seconds=2)).advance(1.55)
     entries, computed = lk.ledger(run.trace), sum(c.computed for c in run.trace.counters.values())
     assert entries["computed"] == computed

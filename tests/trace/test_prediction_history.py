@@ -21,7 +21,7 @@ DIGITS = lk.Problem("digits", hidden=(8,))
 
 
 def start(problem=MOONS, strategy=None, budget=None, **cluster):
-    cluster = lk.SimulatedCluster(**{"workers": 3, "compute": lk.Exponential(0.01), **cluster})
+    cluster = lk.SimulatedCluster(**{"workers": 3, "compute": lk.distributions.Exponential(0.01), **cluster})
     return lk.train(problem, strategy or lk.AsyncPS(), cluster, budget or lk.Budget(updates=100))
 
 
@@ -247,7 +247,12 @@ def test_the_ledger_of_a_past_time_equals_the_one_shown_at_that_time():
     differ = []
     for strategy in STRATEGIES:
         whole, advanced = (
-            start(strategy=strategy, budget=lk.Budget(seconds=2), compute=lk.LogNormal(0.1, 0.5), latency=0.01)
+            start(
+                strategy=strategy,
+                budget=lk.Budget(seconds=2),
+                compute=lk.distributions.LogNormal(0.1, 0.5),
+                latency=0.01,
+            )
             for _ in range(2)
         )
         whole.wait()

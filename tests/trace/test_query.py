@@ -255,7 +255,9 @@ def test_samples_of_an_update_are_those_that_the_model_holds():
 @pytest.mark.dask
 def test_gross_and_net_of_a_run_on_processes_whose_server_is_killed_and_restored():
     """The ledger and the counters of the last incarnation are the oracle of net; the rows, each an application, of gross."""
-    with lk.DaskCluster(workers=2, servers=1, pace=lk.Deterministic(0.02), checkpoint_every=1.0) as cluster:
+    with lk.DaskCluster(
+        workers=2, servers=1, pace=lk.distributions.Deterministic(0.02), checkpoint_every=1.0
+    ) as cluster:
         run = lk.train(
             "moons", lk.AsyncPS(), cluster, lk.Budget(seconds=5), faults=[lk.Kill("server-0", at=2.3)]
         ).wait()

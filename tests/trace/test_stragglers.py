@@ -158,8 +158,9 @@ def test_delays_of_messages_on_a_busy_machine_are_not_attributed_to_the_network(
 # noise ----------------------------------------------------------------------------------------------------------------
 
 DISTRIBUTIONS = {
-    "exponential": lk.Exponential(0.1), "uniform": lk.Uniform(0.0, 0.2), "wide": lk.LogNormal(0.1, 1.0),
-    "usual": lk.LogNormal(0.1, 0.25), "tail": lk.Pareto(0.05, 3.0),
+    "exponential": lk.distributions.Exponential(0.1), "uniform": lk.distributions.Uniform(0.0, 0.2),
+    "wide": lk.distributions.LogNormal(0.1, 1.0),
+    "usual": lk.distributions.LogNormal(0.1, 0.25), "tail": lk.distributions.Pareto(0.05, 3.0),
 }  # fmt: skip
 
 
@@ -183,14 +184,16 @@ def test_random_variation_is_no_straggler(distribution):
 
 
 @pytest.mark.parametrize(
-    "distribution", [lk.LogNormal(0.1, 0.25), lk.Pareto(0.05, 3.0), lk.LogNormal(0.1, 0.5)], ids=repr
+    "distribution",
+    [lk.distributions.LogNormal(0.1, 0.25), lk.distributions.Pareto(0.05, 3.0), lk.distributions.LogNormal(0.1, 0.5)],
+    ids=repr,
 )
 def test_a_straggler_is_found_among_random_times(distribution):
     assert [durations(distribution, 5.0, seed=seed) for seed in range(3)] == [{3}] * 3
 
 
 def test_a_thousand_workers_and_one_of_them_slow():
-    assert durations(lk.LogNormal(0.1, 0.25), 5.0, workers=1000, each=24) == {999}
+    assert durations(lk.distributions.LogNormal(0.1, 0.25), 5.0, workers=1000, each=24) == {999}
 
 
 # the same however it is read ------------------------------------------------------------------------------------------
@@ -199,7 +202,7 @@ def test_a_thousand_workers_and_one_of_them_slow():
 def simulated(strategy, **cluster):
     faults = [lk.Slow("worker-2", 5, at=2.0, until=5.0)]
     problem = lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | strategy.suggested_problem)
-    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.LogNormal(0.08, 0.25)} | cluster)
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.distributions.LogNormal(0.08, 0.25)} | cluster)
     return lk.train(problem, strategy, cluster, lk.Budget(seconds=7.0), faults=faults)
 
 
@@ -232,7 +235,7 @@ def test_split_models_are_compared_with_their_own_beginnings():
     """The stages' work differs, the last one's is small: no stage is reported as a straggler."""
     run = lk.train(
         lk.Problem("digits", timing_only=True, hidden=(64, 8, 8)), lk.Pipeline(),
-        lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1)), lk.Budget(seconds=6.0),
+        lk.SimulatedCluster(workers=4, compute=lk.distributions.Deterministic(0.1)), lk.Budget(seconds=6.0),
         faults=[lk.Slow("worker-1", 5, at=3.0)],
     ).wait()  # fmt: skip
     (found,) = stragglers(run.trace, run.trace.watermark())

@@ -6,7 +6,7 @@ import pytest
 
 import labkit as lk
 
-RANDOM_TIMES = lk.LogNormal(0.1, 0.25)
+RANDOM_TIMES = lk.distributions.LogNormal(0.1, 0.25)
 DIGITS = lk.Problem("digits", hidden=(16,))
 TIMING = lk.Problem("digits", timing_only=True)
 SLOWED = [lk.Slow("worker-2", 5, at=1.5), lk.Slow("worker-2", 1, at=2.5)]
@@ -42,14 +42,14 @@ MAKERS = {
     "sync, slow from the start": lambda: _run(lk.SyncPS(), slow={"worker-2": 5}).wait(),
     "ring": lambda: _run(lk.RingAllReduce(), accuracy=0.9).wait(),
     "three servers with work and wires": lambda: _run(
-        lk.AsyncPS(), servers=3, server_time=lk.Deterministic(0.01), latency=0.01, bandwidth=1e6
+        lk.AsyncPS(), servers=3, server_time=lk.distributions.Deterministic(0.01), latency=0.01, bandwidth=1e6
     ).wait(),
     "one worker": lambda: _run(lk.AsyncPS(), workers=1).wait(),
     "thousand workers, timing only": lambda: _run(
         lk.AsyncPS(), seconds=0.3, problem=TIMING, workers=1000, slow={"worker-500": 5}
     ).wait(),
     "ring of fifty": lambda: _run(lk.RingAllReduce(), seconds=0.3, workers=50).wait(),
-    "fast": lambda: _run(lk.AsyncPS(), seconds=0.2, compute=lk.Deterministic(0.001)).wait(),
+    "fast": lambda: _run(lk.AsyncPS(), seconds=0.2, compute=lk.distributions.Deterministic(0.001)).wait(),
     "totals only": lambda: _run(lk.AsyncPS(), seconds=1.0, record=False).wait(),
     "regression": lambda: _run(
         lk.AsyncPS(learning_rate=0.001), seconds=1.0, problem=lk.Problem("linear-regression")
@@ -58,7 +58,9 @@ MAKERS = {
     "pipeline": lambda: _run(
         lk.Pipeline(micro_batches=4), seconds=0.6, problem=lk.Problem("digits", hidden=(16, 16, 16))
     ).wait(),
-    "one gradient": lambda: _run(lk.AsyncPS(), seconds=0.1, workers=1, compute=lk.Deterministic(0.1)).wait(),
+    "one gradient": lambda: _run(
+        lk.AsyncPS(), seconds=0.1, workers=1, compute=lk.distributions.Deterministic(0.1)
+    ).wait(),
     "much done to sixteen": lambda: _run(lk.AsyncPS(), workers=16, faults=DONE).wait(),
     "losses, asynchronous": lambda: _harmed(lk.AsyncPS()),
     "losses, two servers with backups": lambda: _harmed(lk.AsyncPS(), servers=2, replicas=1),

@@ -19,7 +19,7 @@ SIZES = ((354, 180), (724, 200), None)
 
 
 def run(strategy=None, compute=0.1, **more):
-    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.LogNormal(compute, 0.2), **more})
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.distributions.LogNormal(compute, 0.2), **more})
     return lk.train(lk.Problem("digits", hidden=(16,)), strategy or lk.AsyncPS(), cluster, lk.Budget(seconds=6))
 
 

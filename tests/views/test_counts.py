@@ -39,7 +39,7 @@ from labkit.views.throughput import ThroughputPanel
 
 def simulate(strategy, seconds=2.0, problem=None, updates=None, faults=(), **cluster):
     """A run with a gradient every 0.1 s from each worker."""
-    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.Deterministic(0.1), **cluster})
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.distributions.Deterministic(0.1), **cluster})
     problem = problem or lk.Problem("digits", hidden=(8,), timing_only=True)
     budget = lk.Budget(seconds=seconds if updates is None else None, updates=updates)
     return lk.train(problem, strategy, cluster, budget, faults=faults).wait().trace
@@ -272,7 +272,7 @@ def test_a_replay_lasts_until_the_next_one_begins():
 
 
 def test_the_message_zoom_shows_two_gradients_of_what_was_known_and_sweeps_over_them():
-    cluster = {"compute": lk.LogNormal(0.001, 0.2), "latency": 2e-4}
+    cluster = {"compute": lk.distributions.LogNormal(0.001, 0.2), "latency": 2e-4}
     trace = simulate(lk.AsyncPS(), seconds=6.0, **cluster)
     lookup, before = Lookup(), None
     for t in range(NANO // 100, trace.now, NANO // 16):

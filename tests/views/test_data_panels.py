@@ -21,7 +21,7 @@ SIZES = (None, (354, 180), (724, 200))
 
 
 def finished(problem, strategy=None, seconds=1.0, **cluster):
-    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.LogNormal(0.1, 0.25), **cluster})
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.distributions.LogNormal(0.1, 0.25), **cluster})
     return lk.train(problem, strategy or lk.AsyncPS(), cluster, lk.Budget(seconds=seconds)).wait().trace
 
 

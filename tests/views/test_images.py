@@ -39,7 +39,7 @@ TIMES = {"end": None, "back": 1.3}  # seconds
 OVERVIEWS = [f"overview-{when}" for when in TIMES]
 PANEL_PICTURES = [f"{name}-{when}" for name in PANELS for when in TIMES]
 
-RANDOM = lk.LogNormal(0.1, 0.15)
+RANDOM = lk.distributions.LogNormal(0.1, 0.15)
 DIGITS = lk.Problem("digits", hidden=(24,), seed=7, dtype="float64")
 SLOWED = [lk.Slow("worker-2", 5, at=1.9)]
 
@@ -51,7 +51,7 @@ def run(strategy, problem=DIGITS, seconds=4.0, faults=SLOWED, **cluster):
 
 def too_far():
     """On a quadratic, the rate is changed from a stable to an unstable value."""
-    cluster = lk.SimulatedCluster(workers=8, compute=lk.Deterministic(0.1))
+    cluster = lk.SimulatedCluster(workers=8, compute=lk.distributions.Deterministic(0.1))
     going = lk.train(lk.Problem("quadratic"), lk.AsyncPS(learning_rate=0.1), cluster, lk.Budget(seconds=4)).advance(2.0)
     going.set(learning_rate=0.3)
     return going.wait().trace

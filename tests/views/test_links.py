@@ -20,7 +20,13 @@ TIMING = lk.Problem("digits", hidden=(256,), timing_only=True)
 
 
 def run(strategy, seconds=4.0, **cluster):
-    cluster = {"workers": 8, "compute": lk.LogNormal(0.1, 0.2), "latency": 0.001, "bandwidth": 3e6, **cluster}
+    cluster = {
+        "workers": 8,
+        "compute": lk.distributions.LogNormal(0.1, 0.2),
+        "latency": 0.001,
+        "bandwidth": 3e6,
+        **cluster,
+    }
     return lk.train(TIMING, strategy, lk.SimulatedCluster(**cluster), lk.Budget(seconds=seconds)).wait().trace
 
 
@@ -153,7 +159,7 @@ def test_the_rate_text_of_a_row():
 
 
 def test_past_traffic_is_unchanged_by_later_rows():
-    cluster = lk.SimulatedCluster(workers=3, compute=lk.LogNormal(0.1, 0.2), latency=0.01, bandwidth=1e6)
+    cluster = lk.SimulatedCluster(workers=3, compute=lk.distributions.LogNormal(0.1, 0.2), latency=0.01, bandwidth=1e6)
     early, late = (lk.train(TIMING, lk.AsyncPS(), cluster, lk.Budget(seconds=3)).advance(s) for s in (1.0, 2.0))
     for t in (10**9, 6 * 10**8):
         one, other = lately(early.trace, t), lately(late.trace, t)

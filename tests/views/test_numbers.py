@@ -16,7 +16,7 @@ from labkit.views.timeline import shown_roles, window_ns
 
 def simulate(strategy, seconds=2.0, **cluster):
     """A run with a gradient every 0.1 s from each of 4 workers."""
-    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.Deterministic(0.1), **cluster})
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.distributions.Deterministic(0.1), **cluster})
     problem = lk.Problem("digits", hidden=(8,), timing_only=True)
     return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds)).wait().trace
 

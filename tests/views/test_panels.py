@@ -83,7 +83,7 @@ def _cells(panel):
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_panel_that_followed_a_run_shows_what_a_fresh_one_shows(name):
-    cluster = lk.SimulatedCluster(workers=10, compute=lk.LogNormal(0.1, 0.25), latency=0.002)
+    cluster = lk.SimulatedCluster(workers=10, compute=lk.distributions.LogNormal(0.1, 0.25), latency=0.002)
     faults = [lk.Slow("worker-2", 5, at=1.0)]
     problem = lk.Problem("digits", hidden=(8,))
     run = lk.train(problem, lk.AsyncPS(), cluster, lk.Budget(seconds=9), faults=faults)
@@ -116,7 +116,7 @@ def test_equal_traces_and_times_give_equal_pixels_regardless_of_earlier_frames(s
 
 def test_figures_of_a_past_time_are_unchanged_by_later_rows():
     def run():
-        cluster = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1))
+        cluster = lk.SimulatedCluster(workers=3, compute=lk.distributions.Deterministic(0.1))
         return lk.train(lk.Problem("digits", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(seconds=3))
 
     early, late = run().advance(1.0), run().advance(2.0)

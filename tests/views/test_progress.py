@@ -16,7 +16,7 @@ from tests.headers import header_of
 
 pytestmark = pytest.mark.filterwarnings("error")
 TIMING = lk.Problem("digits", timing_only=True)
-RANDOM = lk.LogNormal(0.1, 0.3)
+RANDOM = lk.distributions.LogNormal(0.1, 0.3)
 
 
 def run(strategy, seconds=6.0, problem=TIMING, faults=(), **cluster):
@@ -54,7 +54,9 @@ def test_no_lead_exceeds_the_bound_and_fast_workers_reach_it(s, latency):
 
 
 def test_without_a_bound_the_lead_grows_by_the_difference_of_speeds():
-    trace = run(lk.AsyncPS(), seconds=10.0, compute=lk.Deterministic(0.1), slow={"worker-1": 5}).wait().trace
+    trace = (
+        run(lk.AsyncPS(), seconds=10.0, compute=lk.distributions.Deterministic(0.1), slow={"worker-1": 5}).wait().trace
+    )
     found = leads(trace, 9_950_000_000)
     assert found.lead[:, -1].tolist() == [99 - 19, 0, 99 - 19, 99 - 19]
 

@@ -23,7 +23,7 @@ DIGITS = lk.Problem("digits", hidden=(16,))
 
 
 def run(strategy, problem=DIGITS, seconds=3.0, faults=(), **cluster):
-    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.LogNormal(0.1, 0.25), **cluster})
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.distributions.LogNormal(0.1, 0.25), **cluster})
     return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds), faults=faults).wait().trace
 
 
@@ -98,7 +98,7 @@ def test_rows_of_a_table_have_a_value_for_each_column(traces, name, run_name):
 
 @pytest.mark.parametrize("name", list(PANELS))
 def test_before_the_first_gradient_there_is_nothing_to_read_and_no_error(name):
-    cluster = lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1))
+    cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.Deterministic(0.1))
     trace = lk.train(DIGITS, lk.AsyncPS(), cluster, lk.Budget(seconds=1)).trace
     panel, t = drawn(name, trace)
     for row in panel.stops(trace, t):

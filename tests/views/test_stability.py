@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 def run(strategy, seconds=6.0, workers=8, curvature=1.0, **options):
     problem = lk.Problem("quadratic", options={"curvature": curvature, **options})
-    cluster = lk.SimulatedCluster(workers=workers, compute=lk.Deterministic(0.1))
+    cluster = lk.SimulatedCluster(workers=workers, compute=lk.distributions.Deterministic(0.1))
     return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds))
 
 

@@ -25,7 +25,7 @@ DEEP = lk.Problem("digits", hidden=(32, 32, 32))
 
 
 def run(strategy, seconds=3.0, problem=TIMING, **cluster):
-    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.LogNormal(0.1, 0.2), **cluster})
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.distributions.LogNormal(0.1, 0.2), **cluster})
     return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds)).wait().trace
 
 
@@ -311,7 +311,7 @@ def test_names_do_not_lie_on_each_other_and_the_slow_motion_text_is_not_cut(some
 
 
 def test_past_states_are_unchanged_by_later_rows():
-    cluster = lk.SimulatedCluster(workers=3, compute=lk.LogNormal(0.1, 0.2), latency=0.01)
+    cluster = lk.SimulatedCluster(workers=3, compute=lk.distributions.LogNormal(0.1, 0.2), latency=0.01)
     early, late = (lk.train(TIMING, lk.AsyncPS(), cluster, lk.Budget(seconds=3)).advance(s).trace for s in (1.5, 2.5))
     for t in (10**9, 15 * 10**8):
         (one, at), (other, there) = replay(early, t), replay(late, t)

@@ -83,7 +83,8 @@ class SimulatedCluster(HasOptions, Cluster):
         spec = ClusterSpec("simulated", **{name: getattr(self, name) for name in options_of(self)})
         if spec.compute is None and spec.costs is None:  # also where it was given as text, "" or "none"
             raise BadInput(
-                f"compute={shown(self.compute)}: virtual time needs a distribution for gradients, as lk.Deterministic(0.01)."
+                f"compute={shown(self.compute)}: virtual time needs a distribution for gradients, "
+                "as lk.distributions.Deterministic(0.01)."
             )
         for name in options_of(self):
             object.__setattr__(self, name, getattr(spec, name))

@@ -60,8 +60,10 @@ def as_codec(given: Any) -> Codec | None:
         return given
     names = ", ".join(CODECS)
     if isinstance(given, type) and issubclass(given, Codec):
-        raise BadInput(f"codec=lk.{given.__name__} is a class; write lk.{given.__name__}().")
-    raise BadInput(f"codec={shown(given)} is not a codec; give one, as lk.TopK(0.01), its name ({names}), or None.")
+        raise BadInput(f"codec=lk.codecs.{given.__name__} is a class; write lk.codecs.{given.__name__}().")
+    raise BadInput(
+        f"codec={shown(given)} is not a codec; give one, as lk.codecs.TopK(0.01), its name ({names}), or None."
+    )
 
 
 def linear_codec(owner: str, given: Any) -> Codec | None:

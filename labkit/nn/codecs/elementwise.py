@@ -40,7 +40,7 @@ class TopK(Codec):
 
     Examples
     --------
-    >>> codec = lk.TopK(k=2)
+    >>> codec = lk.codecs.TopK(k=2)
     >>> message = codec.encode(np.array([0.1, -3.0, 0.2, 2.0]), None)
     >>> message
     (array([1, 3], dtype=int32), array([-3.,  2.]))
@@ -113,7 +113,7 @@ class SignSGD(Codec):
 
     Examples
     --------
-    >>> codec = lk.SignSGD()
+    >>> codec = lk.codecs.SignSGD()
     >>> codec.decode(codec.encode(np.array([0.5, -3.0, 0.5, 2.0]), None), 4, float)
     array([ 1.5, -1.5,  1.5,  1.5])
     >>> codec.nbytes([(1000, 100)], "float32")  # 400,000 without the codec
@@ -157,7 +157,7 @@ class QSGD(Codec):
     --------
     The mean of many decoded vectors is the vector.
 
-    >>> codec, values, rng = lk.QSGD(bits=3), np.array([0.3, -0.4, 0.5]), np.random.default_rng(0)
+    >>> codec, values, rng = lk.codecs.QSGD(bits=3), np.array([0.3, -0.4, 0.5]), np.random.default_rng(0)
     >>> decoded = [codec.decode(codec.encode(values, rng), 3, float) for _ in range(2000)]
     >>> np.mean(decoded, axis=0).round(1)
     array([ 0.3, -0.4,  0.5])
@@ -225,7 +225,7 @@ class Float16(Codec):
 
     Examples
     --------
-    >>> codec = lk.Float16()
+    >>> codec = lk.codecs.Float16()
     >>> codec.decode(codec.encode(np.array([0.1, 1e6]), None), 2, float)
     array([9.99755859e-02, 6.55040000e+04])
     """

@@ -60,7 +60,7 @@ class PowerSGD(Codec):
     --------
     A matrix of rank 1 is reproduced.
 
-    >>> codec, matrix = lk.PowerSGD(rank=1), np.outer([1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0])
+    >>> codec, matrix = lk.codecs.PowerSGD(rank=1), np.outer([1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0])
     >>> message = codec.encode(matrix.ravel(), codec.state([matrix.shape], float, np.random.default_rng(0)))
     >>> [array.shape for array in message]
     [(3, 1), (4, 1)]

@@ -76,7 +76,7 @@ class RangePlacement(Placement):
 
     Examples
     --------
-    >>> lk.RangePlacement(rows=8).owner(np.arange(8), servers=2)
+    >>> lk.placements.RangePlacement(rows=8).owner(np.arange(8), servers=2)
     array([0, 0, 0, 0, 1, 1, 1, 1])
     """
 
@@ -108,9 +108,9 @@ class HashPlacement(Placement):
     The servers own equally many rows, up to chance. Adding a fifth server moves four fifths of the rows.
 
     >>> ids = np.arange(10_000)
-    >>> np.bincount(lk.HashPlacement().owner(ids, servers=4))
+    >>> np.bincount(lk.placements.HashPlacement().owner(ids, servers=4))
     array([2478, 2551, 2426, 2545])
-    >>> before, after = (lk.HashPlacement().owner(ids, servers) for servers in (4, 5))
+    >>> before, after = (lk.placements.HashPlacement().owner(ids, servers) for servers in (4, 5))
     >>> print(f"{np.mean(before != after):.2f}")
     0.80
     """
@@ -137,13 +137,13 @@ class ConsistentHash(Placement):
     Adding a fifth server moves about a fifth of the rows.
 
     >>> ids = np.arange(10_000)
-    >>> before, after = (lk.ConsistentHash().owner(ids, servers) for servers in (4, 5))
+    >>> before, after = (lk.placements.ConsistentHash().owner(ids, servers) for servers in (4, 5))
     >>> print(f"{np.mean(before != after):.2f}")
     0.22
 
     The servers' fractions of the ring differ. More points make them more equal.
 
-    >>> lk.ConsistentHash(points=100).shares(4).round(3)
+    >>> lk.placements.ConsistentHash(points=100).shares(4).round(3)
     array([0.258, 0.283, 0.242, 0.217])
     """
 
@@ -206,7 +206,7 @@ def placement_of(given: Any) -> Placement:
     if isinstance(given, Placement):
         return given
     if isinstance(given, type) and issubclass(given, Placement):
-        raise BadInput(f"placement=lk.{given.__name__} is a class; write lk.{given.__name__}().")
+        raise BadInput(f"placement=lk.placements.{given.__name__} is a class; write lk.placements.{given.__name__}().")
     if not isinstance(given, str):
         raise nearest("placement", given, PLACEMENTS)
     return make_by_name("placement", given, PLACEMENTS)

@@ -452,7 +452,7 @@ def test_the_same_submission_gives_the_same_trial():
     for _ in range(2):
         with ForkServer(True) as server:
             X = shared_answers([solution(source, X="strategy")], server).defined("q")["X"]
-            trial = course.trial(X, workers=3, updates=9, compute=lk.Exponential(0.1)).check()
+            trial = course.trial(X, workers=3, updates=9, compute=lk.distributions.Exponential(0.1)).check()
             order = shared_answers(
                 [solution("v = list({'one', 'two', 'three', 'four', 'five'})", v="value")], server
             ).defined("q")["v"]

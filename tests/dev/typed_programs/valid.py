@@ -20,7 +20,7 @@ from labkit.views import LabFigure, Plots
 
 problem = lk.Problem("digits", hidden=(8,))
 lk.Problem("digits", hidden=[64, 32], batch_size=16, partition="by-label:0.5", dtype="float64")
-lk.Problem("clicks", options={"rows": 1000}, partition=lk.ByWeight((1, 2)), timing_only=True)
+lk.Problem("clicks", options={"rows": 1000}, partition=lk.partitions.ByWeight((1, 2)), timing_only=True)
 assert_type(problem.hidden, tuple[int, ...])
 assert_type(problem.partition, DataPartition)
 data = lk.from_arrays(np.zeros((10, 2)), [0, 1] * 5, classes=2)
@@ -35,12 +35,12 @@ assert_type(replace(problem, seed=1), lk.Problem)
 strategy = lk.AsyncPS(
     learning_rate=0.05,
     optimizer=lk.Momentum(0.9),
-    schedule=lk.Warmup(50, after=lk.Cosine(1000)),
+    schedule=lk.schedules.Warmup(50, after=lk.schedules.Cosine(1000)),
     codec="top-k:0.01",
     compensation=lk.DelayCompensation(0.04),
     clip_norm=None,
 )
-lk.SSP(s=3, optimizer="adam", schedule="cosine:1000", codec=lk.TopK(0.01))
+lk.SSP(s=3, optimizer="adam", schedule="cosine:1000", codec=lk.codecs.TopK(0.01))
 assert_type(strategy.learning_rate, float)
 assert_type(strategy.changed(learning_rate=0.1), lk.AsyncPS)
 assert_type(strategy.mean_staleness(4), float | None)
@@ -61,12 +61,12 @@ class TwoPoints(Distribution):
 # clusters
 
 cluster = lk.SimulatedCluster(workers=4, servers=2, compute=0.1, latency=1e-3, slow={"worker-2": 5})
-lk.SimulatedCluster(compute=TwoPoints(slow=0.2), server_time=lk.Exponential(0.01), restart_after=None)
+lk.SimulatedCluster(compute=TwoPoints(slow=0.2), server_time=lk.distributions.Exponential(0.01), restart_after=None)
 lk.SimulatedCluster(compute="lognormal:0.01:0.5", checkpoint_every=None, record=False)
 assert_type(cluster.compute, Distribution | None)
 assert_type(cluster.workers, int)
 assert_type(cluster.slow, dict[str, float])
-lk.DaskCluster(workers=3, pace=lk.Exponential(0.1), patience=2.0, place={"server-0": "10.0.0.2"})
+lk.DaskCluster(workers=3, pace=lk.distributions.Exponential(0.1), patience=2.0, place={"server-0": "10.0.0.2"})
 lk.DaskCluster("tcp://10.0.0.1:8786", pace=0.1, max_workers=8, may_kill=True)
 
 # runs

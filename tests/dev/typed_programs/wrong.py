@@ -8,12 +8,12 @@ print(lk.Nope)  # attr-defined, reportAttributeAccessIssue
 lk.AsyncPS(learning_rate="x")  # arg-type, reportArgumentType
 lk.AsyncPS(learning_rat=0.1)  # call-arg, reportCallIssue
 lk.AsyncPS(0.1)  # call-arg, reportCallIssue
-lk.AsyncPS(optimizer=lk.Constant())  # arg-type, reportArgumentType
+lk.AsyncPS(optimizer=lk.schedules.Constant())  # arg-type, reportArgumentType
 lk.AsyncPS(optimizer=lk.SGD)  # arg-type, reportArgumentType
 lk.AsyncPS(schedule=lk.SGD())  # arg-type, reportArgumentType
 lk.AsyncPS(codec=0.01)  # arg-type, reportArgumentType
 lk.AsyncPS().learning_rate = 0.2  # misc, reportAttributeAccessIssue
-lk.StepDecay()  # call-arg, reportCallIssue
+lk.schedules.StepDecay()  # call-arg, reportCallIssue
 lk.Momentum("0.9")  # arg-type, reportArgumentType
 lk.Problem("digits", hidden="64")  # arg-type, reportArgumentType
 lk.Problem("digits", hiden=(8,))  # call-arg, reportCallIssue
@@ -23,7 +23,7 @@ lk.SimulatedCluster(workers="4")  # arg-type, reportArgumentType
 lk.SimulatedCluster(compute=[0.1])  # arg-type, reportArgumentType
 lk.SimulatedCluster(slow=["worker-1"])  # arg-type, reportArgumentType
 lk.SimulatedCluster(pace=0.1)  # call-arg, reportCallIssue
-lk.SimulatedCluster().compute = lk.Exponential(0.1)  # misc, reportAttributeAccessIssue
+lk.SimulatedCluster().compute = lk.distributions.Exponential(0.1)  # misc, reportAttributeAccessIssue
 lk.DaskCluster(wrkers=3)  # call-arg, reportCallIssue
 lk.DaskCluster(workers=2, pace=[0.1])  # arg-type, reportArgumentType
 lk.Kill(1)  # arg-type, reportArgumentType

@@ -146,9 +146,9 @@ def test_server_work_takes_no_draws_from_gradients():
     """Replicas draw both: a gradient's times are the same with server work of any distribution, and without."""
 
     def gradients(server_time):
-        cluster = lk.SimulatedCluster(workers=2, compute=lk.Exponential(0.01), server_time=server_time)
+        cluster = lk.SimulatedCluster(workers=2, compute=lk.distributions.Exponential(0.01), server_time=server_time)
         trace = lk.train(TIMING, lk.RingAllReduce(), cluster, lk.Budget(updates=30)).wait().trace
         phase, role, start, end = trace.column("spans", "phase", "role", "start", "end")
         return (end - start)[(phase == 0) & (role == 0)][:30].tolist()
 
-    assert gradients(None) == gradients(lk.Exponential(0.002))
+    assert gradients(None) == gradients(lk.distributions.Exponential(0.002))

@@ -76,7 +76,10 @@ def test_a_message_without_weight_is_its_own_copy_and_another_sender_gets_anothe
     assert (first.sender, second.sender, size, same) == ("server-0", "server-1", 4000, 4000)
 
 
-@pytest.mark.parametrize("distribution", [lk.Deterministic(0.25), lk.Exponential(0.01), lk.Pareto(0.005, 2.5)])
+@pytest.mark.parametrize(
+    "distribution",
+    [lk.distributions.Deterministic(0.25), lk.distributions.Exponential(0.01), lk.distributions.Pareto(0.005, 2.5)],
+)
 def test_drawn_times_are_those_of_the_distribution_in_whole_nanoseconds(distribution):
     sampler = Sampler(distribution, np.random.default_rng(3))
     rng = np.random.default_rng(3)

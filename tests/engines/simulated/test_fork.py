@@ -175,7 +175,9 @@ def test_advancing_to_infinity_ends_the_run():
 
 
 def test_a_step_stops_on_the_way_and_is_taken_up_again():
-    run = lk.train(TIMING, lk.SyncPS(), lk.SimulatedCluster(workers=50, compute=lk.Exponential(0.1)), ENDLESS)
+    run = lk.train(
+        TIMING, lk.SyncPS(), lk.SimulatedCluster(workers=50, compute=lk.distributions.Exponential(0.1)), ENDLESS
+    )
     for updates in range(1, 5):
         pieces = 0
         while run.summary()["updates"] < updates:

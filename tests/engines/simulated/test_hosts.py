@@ -160,19 +160,19 @@ def test_a_role_that_polls_is_not_delayed_and_polls_only_if_its_last_wait_was_sh
 
 
 def test_paced_work_takes_the_drawn_time_if_the_cores_allow_it():
-    made = run(lk.AsyncPS(), 2, costs(10 * MS, cores=1), compute=lk.Deterministic(50 * MS))
+    made = run(lk.AsyncPS(), 2, costs(10 * MS, cores=1), compute=lk.distributions.Deterministic(50 * MS))
     for worker in ("worker-0", "worker-1"):
         np.testing.assert_allclose(
             spans(made, worker, COMPUTE)[:, 1] - spans(made, worker, COMPUTE)[:, 0], 50, atol=1e-5
         )
-    crowded = run(lk.AsyncPS(), 8, costs(10 * MS, cores=1), compute=lk.Deterministic(50 * MS), updates=16)
+    crowded = run(lk.AsyncPS(), 8, costs(10 * MS, cores=1), compute=lk.distributions.Deterministic(50 * MS), updates=16)
     np.testing.assert_allclose(spans(crowded, "worker-7", COMPUTE)[0], [21, 80], atol=1e-5)
 
 
 def test_after_a_paced_gradient_the_worker_has_slept():
     """The gradient takes 1 of 10 ms; after 9 ms of sleep, sending takes 1 ms instead of 0.5 ms."""
     given = costs(1 * MS, cores=2, send=Linear(0.5 * MS), wake=((8 * MS, 0.0), (10 * MS, 1 * MS)), polling=100 * MS)
-    made = run(lk.AsyncPS(), 1, given, compute=lk.Deterministic(10 * MS))
+    made = run(lk.AsyncPS(), 1, given, compute=lk.distributions.Deterministic(10 * MS))
     starts = spans(made, "worker-0", COMPUTE)[:, 0]
     # the worker sends, then the server, which has polled
     np.testing.assert_allclose(np.diff(starts), 10 + 1 + 0.5, atol=1e-5)
@@ -288,7 +288,8 @@ def test_costs_of_another_version_are_refused(change):
 def test_every_strategy_runs_with_costs_and_repeats_exactly(strategy):
     given = costs(
         0.1 * MS, cores=2, send=Linear(20e-6, 1e-10), receive=Linear(20e-6, 1e-10), update=Linear(10e-6), latency=5e-6,
-        polling=1 * MS, wake=((1 * MS, 50e-6), (10 * MS, 200e-6)), spread=lk.LogNormal(1.0, 0.3), evaluation=WorkCost(1e-4),
+        polling=1 * MS, wake=((1 * MS, 50e-6), (10 * MS, 200e-6)), spread=lk.distributions.LogNormal(1.0, 0.3),
+        evaluation=WorkCost(1e-4),
     )  # fmt: skip
     problem = lk.Problem("digits", **{**{"hidden": (16, 16)}, **strategy.suggested_problem})
     cluster = lk.SimulatedCluster(workers=4, compute=None, costs=given)

@@ -163,7 +163,7 @@ def test_every_link_has_its_own_random_stream():
 
 
 def trained(strategy, *faults, updates=120, wait=True, **more):
-    settings = {"workers": 3, "compute": lk.Exponential(0.01), "latency": 0.001} | more
+    settings = {"workers": 3, "compute": lk.distributions.Exponential(0.01), "latency": 0.001} | more
     run = lk.train(MOONS, strategy, lk.SimulatedCluster(**settings), lk.Budget(updates=updates), faults=faults)
     return run.wait() if wait else run
 

@@ -16,7 +16,12 @@ from labkit.trace.schema import EVALUATE
 
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 200})
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
-RANDOM = {"compute": lk.LogNormal(0.01, 0.6), "server_time": lk.Exponential(0.001), "latency": 0.0005, "bandwidth": 1e6}
+RANDOM = {
+    "compute": lk.distributions.LogNormal(0.01, 0.6),
+    "server_time": lk.distributions.Exponential(0.001),
+    "latency": 0.0005,
+    "bandwidth": 1e6,
+}
 
 
 def contents(trace, in_order=True):
@@ -60,7 +65,7 @@ def test_one_more_worker_does_not_change_the_batches_and_times_of_the_others(str
     problem = replace(MOONS, partition="shared")
 
     def seen(workers):
-        cluster = lk.SimulatedCluster(workers=workers, compute=lk.Exponential(0.01))
+        cluster = lk.SimulatedCluster(workers=workers, compute=lk.distributions.Exponential(0.01))
         trace = lk.train(problem, Notes(), cluster, lk.Budget(seconds=1.0)).wait().trace
         phase, role, start, end = trace.column("spans", "phase", "role", "start", "end")
         made = {}
@@ -80,7 +85,10 @@ def test_one_more_worker_does_not_change_the_batches_and_times_of_the_others(str
 @pytest.mark.slow
 def test_ten_thousand_workers():
     run = lk.train(
-        TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=10_000, compute=lk.Exponential(1.0)), lk.Budget(updates=300)
+        TIMING,
+        lk.AsyncPS(),
+        lk.SimulatedCluster(workers=10_000, compute=lk.distributions.Exponential(1.0)),
+        lk.Budget(updates=300),
     ).wait()
     assert run.summary()["updates"] == 300
     assert ledger(run.trace)["closes"]

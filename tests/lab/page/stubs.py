@@ -28,7 +28,7 @@ SCENARIO = Scenario(
 @cache
 def trace(workers=3, seconds=0.5):
     """The trace of a short run."""
-    cluster = lk.SimulatedCluster(workers, compute=lk.Deterministic(0.05))
+    cluster = lk.SimulatedCluster(workers, compute=lk.distributions.Deterministic(0.05))
     run = lk.train(lk.Problem("digits", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(seconds=seconds))
     return run.wait().trace
 

@@ -14,7 +14,7 @@ from labkit.lab.page.live_panel import LivePanel
 
 @pytest.fixture(scope="module")
 def view():
-    cluster = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1))
+    cluster = lk.SimulatedCluster(workers=3, compute=lk.distributions.Deterministic(0.1))
     problem = lk.Problem("digits", hidden=(8,))
     trace = lk.train(problem, lk.AsyncPS(), cluster, lk.Budget(seconds=4)).wait().trace
     return SimpleNamespace(trace=trace, t=trace.watermark(), reference=None, forecast=None)

@@ -20,7 +20,7 @@ from tests.lab.page.stubs import resolved, trace, view
 
 def run(seconds=2.0, workers=3):
     """A run with a straggler, a failure and a restart."""
-    cluster = lk.SimulatedCluster(workers, compute=lk.Exponential(0.05))
+    cluster = lk.SimulatedCluster(workers, compute=lk.distributions.Exponential(0.05))
     faults = [lk.Slow("worker-1", 4, at=0.6), lk.Kill("worker-0", at=1.2)]
     return lk.train(lk.Problem("digits", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(seconds=seconds), faults=faults)
 

@@ -369,7 +369,7 @@ class DaskCluster(Cluster):
         return resources(self._connection.client(), self.runs, speeds)
 
     def speeds(self, problem: Problem, strategy: Strategy) -> tuple[float, ...]:
-        """Measure the speed of the role that will compute on each share of the data, for `lk.ByWeight`.
+        """Measure the speed of the role that will compute on each share of the data, for `lk.partitions.ByWeight`.
 
         The speeds are measured now, on the Dask workers on which the next run would be placed. The factors in `slow` are taken
         into account.
