@@ -366,9 +366,8 @@ class SimulatedRecovery:
             self._end_instance(role)
         self._network.discard_messages({r.name for r in members})
         version = max((int(s["version"]) for s in begins.values() if s is not None), default=0)
-        # All are marked before the first one begins, because a role that begins notes which others are down.
         was, lost = {r.name: r.down for r in members}, [r.name for r in self._roles if r.down and r not in members]
-        for role in members:
+        for role in members:  # all before the first one begins: a role that begins notes which others are down
             self._mark_down(role, "")
         for role in members:
             self._begin(role, begins.get(role.name), incarnation, was[role.name])
