@@ -29,7 +29,6 @@ class FailureDetector:
             self._signs.setdefault(name, now)
 
     def forget(self, name: str) -> None:
-        """Stop watching `name`."""
         self._signs.pop(name, None)
         self._values.pop(name, None)
 

@@ -44,7 +44,7 @@ class EngineClock:
 
     @property
     def now(self) -> int:
-        """Engine time, ns."""
+        """In ns."""
         zero, paused = self._state
         return (self._monotonic() if paused is None else paused) - zero
 
@@ -60,13 +60,11 @@ class EngineClock:
         return 0.0 if paused is None else seconds(self._monotonic() - paused)
 
     def pause(self) -> None:
-        """Pause engine time."""
         zero, paused = self._state
         if paused is None:
             self._state = (zero, self._monotonic())
 
     def resume(self) -> None:
-        """Resume engine time."""
         zero, paused = self._state
         if paused is not None:
             self._state = (zero + self._monotonic() - paused, None)

@@ -48,7 +48,6 @@ class EventRouter:
             return queue
 
     def close(self, run: str) -> None:
-        """Stop routing events of `run`."""
         with self._lock:
             if self._queues.pop(run, None) is not None and not self._queues and self._client.status == "running":
                 self._client.unsubscribe_topic(TOPIC)

@@ -27,8 +27,6 @@ Reports = dict[str, dict[str, Any]]  # {role: final report}
 
 
 class FinalAccounting:
-    """The final accounting of one run."""
-
     def __init__(
         self, plan: Plan, members: Membership, record: RunRecord, clock: EngineClock, checkpoints: RunCheckpoints
     ):  # fmt: skip

@@ -132,5 +132,4 @@ class Launcher:
 
 
 def _changed_options(before: Any, now: Any) -> dict[str, Any]:
-    """Return the options of a strategy that have other values now."""
     return {name: getattr(now, name) for name in options_of(before) if getattr(now, name) is not getattr(before, name)}

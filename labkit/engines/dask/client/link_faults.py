@@ -66,7 +66,6 @@ class LinkFaultOrders:
         self._changed(command, kind, self._active.apply(command))
 
     def end(self, command: End) -> None:
-        """End a temporary fault of a link."""
         fault = command.fault
         if not isinstance(fault, Cut):
             return self._changed(

@@ -205,7 +205,6 @@ class PauseControl:
             self._begin_step()
 
     def _query_versions(self, step: StepRequest) -> None:
-        """Request the version of every shard."""
         if step is not self._step:
             return
         if not self.paused:
@@ -215,7 +214,6 @@ class PauseControl:
         self._send(VERSION, no_action)
 
     def version(self, role: str, version: int) -> None:
-        """Record the reported version of the shard of `role`."""
         step = self._step
         if step is not None and step.phase == QUERYING:
             step.versions[role] = version
@@ -230,7 +228,6 @@ class PauseControl:
         self._resume_roles(goals, no_action)
 
     def reached(self, role: str) -> None:
-        """Record that a role has reached its goal."""
         step = self._step
         if step is not None and step.phase == RUNNING:
             step.missing.discard(role)
@@ -238,7 +235,6 @@ class PauseControl:
                 self._stop_at_goal(step)
 
     def lost(self, role: str) -> None:
-        """Stop waiting for a role that is lost."""
         if self._step is not None and role in self._step.missing:
             self.reached(role)
 

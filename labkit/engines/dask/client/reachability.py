@@ -79,7 +79,7 @@ class Reachability:
         }, self._members)  # fmt: skip
 
     def _counts(self, pair: Pair, now: float) -> bool:
-        """Return whether the client reaches both roles."""
+        """Whether the client reaches both roles."""
         return self._is_present(pair) and all(
             now - self._heard.get(role, -math.inf) < HEARD_S for role in (pair[0], pair[2])
         )

@@ -25,7 +25,6 @@ class CommandSchedule:
         self.in_scheduled_pause = False
 
     def add(self, commands: Iterable[Command]) -> None:
-        """Schedule more commands."""
         self._commands = sorted([*self._commands, *commands], key=at)
 
     def take(self) -> Command | None:

@@ -150,7 +150,6 @@ class DaskCluster(Cluster):
         self._finalizer = weakref.finalize(self, self._connection.close)
 
     def _set(self, spec: ClusterSpec, connection: DaskConnection) -> None:
-        """Set the options and the connection."""
         self._connection = connection
         self.spec = replace(spec, may_kill=connection.local or spec.may_kill)
         self._nodes_wanted = spec.workers + (1 if spec.servers is None else spec.servers) + 1

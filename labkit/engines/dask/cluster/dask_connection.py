@@ -62,7 +62,6 @@ class OpenConnections:
         return connection in self._open
 
     def discard(self, connection: DaskConnection) -> None:
-        """Remove a connection that is closed."""
         if connection in self._open:
             self._open.remove(connection)
         if not self._open:
@@ -107,8 +106,7 @@ class DaskProcesses(ABC):
         """Whether processes that labkit started are running or starting, so that lost processes will be replaced."""
 
     @abstractmethod
-    def progress(self, wanted: int, ready: bool) -> StartProgress:
-        """Return the progress of a start of `wanted` processes. `ready`: whether the cluster is open."""
+    def progress(self, wanted: int, ready: bool) -> StartProgress: ...
 
     @abstractmethod
     def dashboard_link(self, client: Client) -> str | None:
@@ -179,7 +177,6 @@ class LocalProcesses(DaskProcesses):
 
     @property
     def connected(self) -> bool:
-        """Whether the client is connected and the local cluster runs."""
         client = self.client
         return client is not None and client.status == "running" and _is_running(self._cluster)
 
@@ -291,15 +288,12 @@ class LocalProcesses(DaskProcesses):
         return self._table.signs_of_life()
 
     def how_ended(self, address: str) -> str:
-        """Return how the process of the Dask worker at `address` has ended; "" if this is not known."""
         return self._table.how_ended(address)
 
     def cancel_start(self) -> None:
-        """Abort a start in progress, and prevent any later start."""
         self._cancelled = True
 
     def close(self) -> None:
-        """End the client and the local cluster."""
         client, cluster = self.client, self._cluster
         self.client = self._cluster = None
         if client is not None:
@@ -334,12 +328,10 @@ class ExistingScheduler(DaskProcesses):
 
     @property
     def description(self) -> str:
-        """The scheduler's address, for `repr`."""
         return self._address or "on a given client"
 
     @property
     def connected(self) -> bool:
-        """Whether the client is connected."""
         client = self.client
         return client is not None and client.status == "running"
 
@@ -480,7 +472,6 @@ class DaskConnection:
             )
 
     def describe(self) -> str:
-        """Return the location of the processes, for `repr`."""
         return self._processes.description
 
     # to read from any thread; these do not wait for another thread that opens the cluster ---------------------------
@@ -524,11 +515,9 @@ class DaskConnection:
         return self._processes.signs_of_life(client)
 
     def how_ended(self, address: str) -> str:
-        """Return how the process of the Dask worker at `address` has ended; "" if this is not known."""
         return self._processes.how_ended(address)
 
     def dashboard_link(self) -> str | None:
-        """Return the address of Dask's dashboard, or None if there is none."""
         client = self._processes.client
         if client is None or not self.is_open:
             return None

@@ -62,7 +62,6 @@ class ProcessTable(SchedulerPlugin):
         return sorted(self._names.copy())
 
     def progress(self, wanted: int) -> StartProgress:
-        """Return the progress of a start of `wanted` processes."""
         connected = dict.fromkeys(self._names.copy().values(), StartStage.CONNECTED)
         return StartProgress.of_processes((self._stages.copy() | connected).values(), wanted)
 
@@ -244,7 +243,6 @@ def exit_text(code: int) -> str:
 
 
 def kill_process_of(nanny: Any) -> None:
-    """Kill the process of a nanny (SIGKILL), if it has one."""
     if nanny.pid is not None:
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(nanny.pid).kill()

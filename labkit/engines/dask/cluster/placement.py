@@ -107,7 +107,6 @@ def check_checkpoint_location(where: Any, hosts: Collection[str]) -> None:
 
 
 def _roles_of(roles: Sequence[RoleSpec]) -> dict[str, list[RoleSpec]]:
-    """Return {node: its roles}."""
     roles_of: dict[str, list[RoleSpec]] = defaultdict(list)
     for role in roles:
         roles_of[role.node].append(role)

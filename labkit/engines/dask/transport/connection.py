@@ -143,7 +143,6 @@ class SendConnection:
 
     @property
     def queued(self) -> bool:
-        """Whether the queue is not empty."""
         return bool(self._queue)
 
     @property
@@ -158,7 +157,6 @@ class SendConnection:
 
     @property
     def offer(self) -> Offer | None:
-        """The memory that is offered or in use."""
         return None if self._memory is None else self._memory.offer
 
     @property
@@ -482,7 +480,6 @@ class ReceiveConnection:
 
     @property
     def encrypted(self) -> bool:
-        """Whether frames are encrypted."""
         return self._tcp.encrypted
 
     def fileno(self) -> int:
@@ -607,7 +604,6 @@ class ReceiveConnection:
         self._receiver.poller.unregister(self._tcp.fileno())
 
     def resume(self) -> None:
-        """Resume reading."""
         self.suspended = False
         self._receiver.poller.register(self._tcp.fileno(), READ, self)
         self._receiver.unread.append(self)

@@ -424,7 +424,6 @@ class FrameParser:
         return self._header is None and self._start < self._stop
 
     def discard(self) -> None:
-        """Discard the unparsed bytes."""
         self._start = self._stop = 0
 
     def _begin(self, header: Header) -> None:

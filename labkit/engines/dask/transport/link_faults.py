@@ -142,7 +142,6 @@ class FaultyLinks:
         return max(0.0, due - now)
 
     def stop(self) -> None:
-        """Stop sending frames."""
         self._stopped = True
 
     def _release(self, link: DelayedLink, now: float) -> None:

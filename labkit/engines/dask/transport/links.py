@@ -44,7 +44,6 @@ class RoleLinks:
 
     @property
     def open(self) -> tuple[SendConnection, ...]:
-        """All connections that have not ended."""
         return tuple(self._dialer.open)
 
     def dial(self, to: str) -> SendConnection | None:
@@ -121,7 +120,6 @@ class RoleLinks:
                 yield connection.name, data
 
     def close(self) -> None:
-        """End every connection."""
         for connection in self.open:
             connection.end("closed by this role")
 

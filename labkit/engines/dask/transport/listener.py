@@ -61,7 +61,6 @@ class Unauthenticated:
             self.hello = Hello.unpack(bytes(self._data))
 
     def on_ready(self) -> None:
-        """Handle a socket event."""
         self._listener.read(self)
 
 

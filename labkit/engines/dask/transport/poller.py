@@ -31,10 +31,7 @@ _yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))  # yields the co
 
 
 class Pollable(Protocol):
-    """The owner of a descriptor."""
-
-    def on_ready(self) -> None:
-        """Handle an event of the descriptor."""
+    def on_ready(self) -> None: ...
 
 
 class Poller:
@@ -65,16 +62,13 @@ class Poller:
         self._owners[fd] = owner
 
     def unregister(self, fd: int) -> None:
-        """Remove a descriptor."""
         self._poller.unregister(fd)
         del self._owners[fd]
 
     def add_memory(self, memory: MemoryReader) -> None:
-        """Add a shared memory."""
         self._memories.append(memory)
 
     def remove_memory(self, memory: MemoryReader) -> None:
-        """Remove a shared memory."""
         self._memories.remove(memory)
 
     def wait(self, timeout_s: float, spin: bool = True) -> list[Pollable]:

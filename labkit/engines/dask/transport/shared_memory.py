@@ -78,7 +78,6 @@ class _Mapping:
         self._lock.release()
 
     def close(self) -> None:
-        """Unmap the memory."""
         for view in (self.words, self.data, self._all):
             view.release()
         self._map.close()
@@ -235,7 +234,6 @@ class MemoryReader:
         self._words[ACCEPTED] = 1
 
     def close(self) -> None:
-        """Unmap the memory."""
         self._mapping.close()
 
     def starts_at(self, sequence: int) -> bool:
@@ -243,7 +241,6 @@ class MemoryReader:
         return bool(self._words[FROM] == sequence)
 
     def ready(self) -> bool:
-        """Return whether there is data to read."""
         return bool(self._words[WRITTEN] != self.count)
 
     def read_into(self, buffers: list[memoryview]) -> int:

@@ -25,7 +25,6 @@ _AGAIN = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def listen(host: str) -> socket.socket:
-    """Return a listening socket on a free port of `host`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, 0), family=family, backlog=4096)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)  # accepted sockets inherit it
@@ -126,7 +125,6 @@ class TcpStream:
         self._sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Close the connection in both directions."""
         self._sock.close()
 
 

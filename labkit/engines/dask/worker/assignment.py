@@ -57,7 +57,6 @@ class RoleAssignment:
 
     @property
     def spec(self) -> RoleSpec:
-        """The role's entry in the layout."""
         return self.plan.layout.roles[self.index]
 
     def check(self) -> None:

@@ -32,7 +32,6 @@ Restored = tuple[dict[str, Any] | None, bool]  # (initial state, whether nothing
 
 
 def tag_of(incarnation: int, version: int) -> int:
-    """Return the number of a checkpoint."""
     return incarnation * TAGS_PER_INCARNATION + version
 
 
@@ -76,7 +75,6 @@ class Checkpointing:
             self.save(shard, now)
 
     def save(self, shard: Shard | None, now: int) -> None:
-        """Save the current state."""
         if self._store is None or (shard is None and self._requested is None):
             return
         began = self._last_save = self._seconds()

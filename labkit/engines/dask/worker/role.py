@@ -62,8 +62,6 @@ class Ended(BaseException):
 
 
 class RealContext(Context):
-    """The context of a role in real time."""
-
     def __init__(self, role: RealRole, batches: Any):
         spec, members = role.spec, role.members
         super().__init__(spec.name, spec.kind, spec.index, role.assignment.plan.seed, members.peers, batches)
@@ -76,7 +74,6 @@ class RealContext(Context):
         return self._role.send(to, message)
 
     def note(self, text: str, **numbers: float) -> Posted:
-        """Record a `Note` in the trace."""
         self._role.recorder.event(Note(self._role.clock(), text, {k: float(v) for k, v in numbers.items()}))
         return NOTED
 
@@ -394,7 +391,6 @@ class RealRole(RoleCore):
                 self._process_commands()
 
     def _has_arrived(self, kind: type) -> bool:
-        """Return whether a message of this kind has arrived."""
         if not self._channel.pending:
             self._poll(0.0)
         return any(message.__class__ is kind for message in self.inbox)
@@ -590,7 +586,6 @@ class RealRole(RoleCore):
 
     @property
     def _may_leave(self) -> bool:
-        """Whether the run continues if this role leaves."""
         layout = self._plan.layout
         workers = [role.name for role in layout.roles if role.kind == "worker" and role.node == self.spec.node]
         return self._plan.elastic is not None and any(self.name in moving_roles(layout, worker) for worker in workers)

@@ -28,7 +28,6 @@ class RoleClock:
 
     @property
     def paused(self) -> bool:
-        """Whether engine time is paused."""
         return self._paused_at is not None
 
     def begin(self, zero: int, paused_at: int | None = None) -> None:
