@@ -64,7 +64,7 @@ def noise_scale(small: np.ndarray, large: np.ndarray, b: int, B: int) -> float:
     """Return an estimate of the gradient noise scale, in samples, from gradients of two batch sizes.
 
     The gradient of all samples is not needed: the mean squared length of the gradients of batches of b samples is
-    |G|² + tr(S)/b, so two batch sizes give two equations for |G|² and tr(S) (McCandlish et al., 2018, appendix A).
+    ``|G|² + tr(S)/b``, so two batch sizes give two equations for ``|G|²`` and ``tr(S)`` (McCandlish et al., 2018, appendix A).
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ def noise_scale(small: np.ndarray, large: np.ndarray, b: int, B: int) -> float:
     Returns
     -------
     float
-        The scale tr(S)/|G|². The estimate is noisy; with few gradients it can be negative.
+        The scale ``tr(S)/|G|²``. The estimate is noisy; with few gradients it can be negative.
 
     Examples
     --------
-    Gradients of length 5 with b = 1 and of length 4 with B = 2: the squares 25 = |G|² + tr(S) and 16 = |G|² + tr(S)/2 give
-    tr(S) = 18 and |G|² = 7.
+    Gradients of length 5 with b = 1 and of length 4 with B = 2: ``25 = |G|² + tr(S)`` and ``16 = |G|² + tr(S)/2`` give
+    ``tr(S) = 18`` and ``|G|² = 7``.
 
     >>> small, large = np.array([[3.0, 4.0], [4.0, 3.0]]), np.array([[4.0, 0.0], [0.0, 4.0]])
     >>> round(lk.lessons.noise_scale(small, large, 1, 2), 3)
