@@ -34,6 +34,8 @@ def scramble(seed: int, numbers: Array) -> Array:
     """
     key = np.uint64((_mixed_word(seed & _WORD) + _STEP) & _WORD)
     with np.errstate(over="ignore"):
+        # Each operation is invertible (products with odd numbers modulo 2^64, xor with a shift), so no two numbers get one
+        # hash.
         return _mixed(numbers.astype(np.uint64) * np.uint64(_STEP) + key)
 
 

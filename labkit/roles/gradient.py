@@ -209,6 +209,7 @@ class Model(Part):
         values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # reused when unreferenced
         loss = self.objective.gradient(parameters.values, batch.x, batch.y, values)
         counters.computed = step + 1
+        # The whole vector, in the worker, so that the result does not depend on the number of shards.
         if self.clip_norm is not None:
             clip_by_norm(values, self.clip_norm)
         if self.norms_every and step % self.norms_every == 0:

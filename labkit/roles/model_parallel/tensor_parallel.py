@@ -99,6 +99,8 @@ async def tensor_pass(ctx: Context, rank: TensorRank, weights: Weights, batch: A
     for i, pair in enumerate(rank.pairs):
         mine = await ctx.compute(rank.forward, weights.values, i, sum_, cost=pair.share / 3)
         sum_ = await all_reduce(ctx, mine, rank.group)
+    # Nothing needs the dx of the first pair. It is summed nevertheless, so that every pair takes two sums as in the
+    # literature, where an embedding precedes the first pair.
     for i, pair in reversed(list(enumerate(rank.pairs))):
         mine = await ctx.compute(rank.backward, weights.values, i, sum_, cost=2 * pair.share / 3)
         sum_ = await all_reduce(ctx, mine, rank.group)
