@@ -30,9 +30,7 @@ STATE: Form = {
 
 
 class Evaluator(Part):
-    """Evaluates snapshots on held-out data and decides when the budget is met.
-
-    `stopped_by`: None until the run is over, then the reason: "accuracy", "updates", "samples", "epochs", "seconds",
+    """`stopped_by`: None until the run is over, then the reason: "accuracy", "updates", "samples", "epochs", "seconds",
     "diverged", or the value of `stop_requested`. An engine sets `stop_requested` to end the run after one more evaluation.
 
     Results of the last evaluation: `parameters`, `loss`, `accuracy`; `update`, the evaluated version; `samples`, the number of

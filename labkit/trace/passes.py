@@ -26,8 +26,6 @@ def pipelined(trace: Trace) -> bool:
 
 
 class Passes:
-    """Classifier of the spans of pipeline stages as forward or backward passes."""
-
     def __init__(self, lookup: Lookup | None = None) -> None:
         self._messages = (lookup or Lookup()).sent
 

@@ -15,8 +15,6 @@ from .evaluations import EvaluationPanel
 
 
 class AccuracyPanel(EvaluationPanel):
-    """The panel "accuracy": accuracy on held-out samples at every evaluation."""
-
     name: ClassVar[str] = "accuracy"
     title: ClassVar[str] = "Accuracy"
     what: ClassVar[str] = "accuracy"

@@ -27,8 +27,6 @@ NARROW = 420  # pixels: below this width the caption is short
 
 
 class DataDistributionPanel(Panel):
-    """The panel "data_distribution": number of training samples of each class that every worker has."""
-
     name: ClassVar[str] = "data_distribution"
     title: ClassVar[str] = "Data distribution"
     margins: ClassVar[tuple[int, int, int, int]] = (58, 46, 22, 6)

@@ -31,8 +31,6 @@ NEAR = 6.0  # pixels: a readout has the sample that is this near
 
 
 class DecisionBoundaryPanel(Panel):
-    """The panel "decision_boundary": the class that the model predicts at every point of a plane."""
-
     name: ClassVar[str] = "decision_boundary"
     title: ClassVar[str] = "Decision boundary"
     size: ClassVar[tuple[int, int]] = (462, 250)

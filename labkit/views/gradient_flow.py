@@ -50,8 +50,6 @@ def step_rate(trace: Trace, t: int) -> float | None:
 
 
 class GradientFlowPanel(Panel):
-    """The panel "gradient_flow": norm of each worker's newest gradient, layer by layer."""
-
     name: ClassVar[str] = "gradient_flow"
     title: ClassVar[str] = "Gradient flow"
     margins: ClassVar[tuple[int, int, int, int]] = (52, 14, 38, 24)

@@ -23,8 +23,6 @@ MOST_ROWS, MOST_SERVERS = 12, 12
 
 
 class HotRowsPanel(Panel):
-    """The panel "hot_rows": the rows of an embedding table that most batches use, and each server's share of the traffic."""
-
     name: ClassVar[str] = "hot_rows"
     title: ClassVar[str] = "Hot rows"
     margins: ClassVar[tuple[int, int, int, int]] = (48, 12, 36, 8)

@@ -46,8 +46,6 @@ def _missing(book: dict[str, Any]) -> int:
 
 
 class LedgerPanel(Panel):
-    """The panel "ledger": the number of gradients in each category of the ledger."""
-
     name: ClassVar[str] = "ledger"
     title: ClassVar[str] = "Ledger"
     margins: ClassVar[tuple[int, int, int, int]] = (8, 14, 6, 6)

@@ -82,8 +82,6 @@ def _magnitude(rate: float) -> int:
 
 
 class LinksPanel(Panel):
-    """The panel "links": recent receive and send rates of each node."""
-
     name: ClassVar[str] = "links"
     title: ClassVar[str] = "Links"
     margins: ClassVar[tuple[int, int, int, int]] = (74, 14, 36, 8)

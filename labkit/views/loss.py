@@ -12,8 +12,6 @@ from .evaluations import EvaluationPanel
 
 
 class LossPanel(EvaluationPanel):
-    """The panel "loss": loss on held-out samples at every evaluation."""
-
     name: ClassVar[str] = "loss"
     title: ClassVar[str] = "Loss"
     what: ClassVar[str] = "loss"

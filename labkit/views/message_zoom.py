@@ -98,8 +98,6 @@ def zoom_interval(trace: Trace, t: int, lookup: Lookup) -> ZoomInterval | None:
 
 
 class MessageZoomPanel(Panel):
-    """The panel "message_zoom": the last few updates in slow motion, with every message."""
-
     name: ClassVar[str] = "message_zoom"
     title: ClassVar[str] = "Zoom on one step"
     margins: ClassVar[tuple[int, int, int, int]] = (48, 14, 34, 20)

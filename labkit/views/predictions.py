@@ -44,11 +44,8 @@ class Samples:
 
 
 class PredictionsPanel(Panel):
-    """The panel "predictions": held-out samples with the model's prediction at the last evaluation.
-
-    `arrays`: (images, labels, predicted) to draw instead of the samples in the trace. The shape of `images` is (n,
-    height, width) or (n, side * side). The shape of `labels` and `predicted` is (n,). Raises `BadInput` if the shapes do
-    not match.
+    """`arrays`: (images, labels, predicted) to draw instead of the samples in the trace. The shape of `images` is (n, height,
+    width) or (n, side * side). The shape of `labels` and `predicted` is (n,). Raises `BadInput` if the shapes do not match.
     """
 
     name: ClassVar[str] = "predictions"

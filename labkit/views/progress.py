@@ -27,8 +27,6 @@ BOUND = "bound"
 
 
 class ProgressPanel(CurvesPanel):
-    """The panel "progress": the lead of each worker over the slowest worker, in gradients."""
-
     name: ClassVar[str] = "progress"
     title: ClassVar[str] = "Worker clocks"
     quantity: ClassVar[str] = "gradients ahead of the slowest"

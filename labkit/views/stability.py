@@ -86,8 +86,6 @@ def locate_run(trace: Trace, t: int, lookup: Lookup | None = None) -> StabilityP
 
 
 class StabilityPanel(Panel):
-    """The panel "stability": the largest stable step size by staleness, and the position of the run."""
-
     name: ClassVar[str] = "stability"
     title: ClassVar[str] = "Stability"
     margins: ClassVar[tuple[int, int, int, int]] = (70, 20, 36, 8)

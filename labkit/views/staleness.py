@@ -54,9 +54,7 @@ class _Scale:
 
 
 class StalenessPanel(Panel):
-    """The panel "staleness": histogram of the staleness of all applied gradients. `reference`: the trace of a reference
-    run. `forecast`: the forecast of the run.
-    """
+    """`reference`: the trace of a reference run. `forecast`: the forecast of the run."""
 
     name: ClassVar[str] = "staleness"
     title: ClassVar[str] = "Staleness"

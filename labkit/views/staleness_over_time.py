@@ -28,7 +28,7 @@ TOGETHER = 4  # moving average over this many intervals, because few gradients g
 
 
 class StalenessOverTimePanel(CurvesPanel):
-    """The panel "staleness_over_time": mean and spread of staleness over time. `forecast`: the forecast of the run."""
+    """`forecast`: the forecast of the run."""
 
     name: ClassVar[str] = "staleness_over_time"
     title: ClassVar[str] = "Staleness over time"

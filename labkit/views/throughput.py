@@ -33,10 +33,7 @@ COMPARED_EVERY = 500_000_000  # ns of engine time between two comparisons with t
 
 
 class ThroughputPanel(CurvesPanel):
-    """The panel "throughput".
-
-    `reference`: the trace of a reference run. `of`: "gradients", "samples" or "bytes". `forecast`: the forecast of the run.
-    """
+    """`reference`: the trace of a reference run. `of`: "gradients", "samples" or "bytes". `forecast`: the forecast of the run."""
 
     name: ClassVar[str] = "throughput"
     title: ClassVar[str] = "Throughput"

@@ -116,8 +116,6 @@ def activities(
 
 
 class TimelinePanel(Panel):
-    """The panel "timeline": when each role computed, waited and applied gradients, just before `t`."""
-
     name: ClassVar[str] = "timeline"
     title: ClassVar[str] = "Timeline"
     size: ClassVar[tuple[int, int]] = (940, 232)

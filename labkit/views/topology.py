@@ -87,8 +87,6 @@ def _near(point: tuple[float, float], a: tuple[float, float], b: tuple[float, fl
 
 
 class TopologyPanel(Panel):
-    """The panel "topology": the roles, the links between them, and the last update in slow motion."""
-
     name: ClassVar[str] = "topology"
     title: ClassVar[str] = "Topology"
     size: ClassVar[tuple[int, int]] = (462, 230)
