@@ -141,7 +141,7 @@ class ByWeight(Sized):
 
     See Also
     --------
-    DaskCluster.speeds : Measure the speeds of a cluster.
+    labkit.DaskCluster.speeds : Measure the speeds of a cluster.
 
     Examples
     --------
