@@ -29,7 +29,7 @@ from ..trace.trace import Trace
 
 NEVER = 10**9  # updates between two evaluations
 WARM_UP_S = 0.25  # at the beginning of each run, which is not measured; in virtual time, half of a probe
-LEAST_CYCLES = 5
+LEAST_CYCLES = 5  # of one measurement, which takes longer than its share of the time if they are slow
 
 
 @dataclass(frozen=True)

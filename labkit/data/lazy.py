@@ -31,7 +31,7 @@ from .checks import check_classes, check_dtype, check_fraction, check_name, chec
 from .dataset import Dataset, Described
 from .partition import DataPartition, Sized, partition_by_name
 
-FAN_IN = 16
+FAN_IN = 16  # surveys of blocks that one task merges
 
 
 @dataclass(frozen=True, eq=False)
