@@ -540,6 +540,7 @@ class SimulatedContext(Context):
         return self._role.send(to, message)
 
     def note(self, text: str, **numbers: float) -> Posted:
+        """Add a note to the trace."""
         if not self._ended:
             role = self._role
             role.recorder.event(Note(role.clock(), text, {k: float(v) for k, v in numbers.items()}))
