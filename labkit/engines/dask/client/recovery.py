@@ -32,7 +32,6 @@ from .recovery_policy import (
     FailRun,
     Fence,
     Fetch,
-    Killed,
     Order,
     Record,
     RecordRestart,
@@ -70,7 +69,8 @@ class ConnectionView:
 class Recovery:
     """Recovery of one run. `known`: the Dask workers of its cluster. `clock`: seconds, monotonic.
 
-    `ended`: the action that ends the run with an error; None until the policy has returned this action.
+    `ended`: the action that ends the run with an error; None until the policy has returned this action. `present`: the
+    workers of an elastic run that take part, or are about to take part; replaced, never modified, so any thread may read it.
     """
 
     def __init__(
@@ -81,12 +81,13 @@ class Recovery:
         self._plan, self._supervisor, self._connection, self._record = plan, supervisor, connection, record
         self._accounting, self._checkpoints, self._run = accounting, checkpoints, run
         self._clock = clock
-        self._policy = RecoveryPolicy(
+        self.policy = RecoveryPolicy(
             supervisor.members, ConnectionView(connection, place), known, on_loss=plan.strategy.on_loss, patience=patience,
             elastic=plan.elastic is not None, now=clock(),
         )  # fmt: skip
         self._lost_at: dict[str, float] = {}  # {role that has not restarted: engine time of the loss, s}
         self.ended: FailRun | None = None
+        self.present = self.policy.present
         self._perform: dict[type[RecoveryAction], Callable[[Any], None]] = {
             Submit: lambda do: self._submit(do.role, do.incarnation, do.worker),
             Admit: lambda do: run.admitted(do.role),
@@ -106,34 +107,11 @@ class Recovery:
             FailRun: self._end,
         }
 
-    @property
-    def present(self) -> tuple[str, ...]:
-        """The workers of an elastic run that take part, or are about to take part."""
-        return self._policy.present
-
-    @property
-    def phase(self) -> str:
-        """The phase of a group restart: "" (none is in progress), "collect" or "start"."""
-        return self._policy.phase
-
     def handle(self, event: RecoveryEvent | Join | Leave | Restart) -> None:
         """Perform the policy's actions in response to `event`."""
-        for action in self._policy.handle(event, self._clock()):
+        for action in self.policy.handle(event, self._clock()):
             self._perform[type(action)](action)
-
-    # for fault injection ----------------------------------------------------------------------------------------------
-
-    def killed(self, role: str, restart: bool, worker: str | None) -> None:
-        """Handle the requested kill of a role. The arguments are the fields of `recovery_policy.Killed`."""
-        self.handle(Killed(role, restart, worker))
-
-    def restart(self, command: Restart) -> None:
-        """Restart the roles of a node that were killed without restart."""
-        self.handle(command)
-
-    def stays_away(self, role: str) -> bool:
-        """Return whether `role`, or another role of its node, is not restarted when it is lost."""
-        return self._policy.stays_away(role)
+        self.present = self.policy.present
 
     # instances --------------------------------------------------------------------------------------------------------
 
