@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from ....roles.group_restart import drop_unapplied, group_restart_states
+from ....roles.group_restart import drop_unapplied, group_restart_states, newest_version
 from ....trace.events import GroupRestarted, RoleJoined, RoleLeft, RoleLost, RoleRestarted
 from ....trace.recorder import Counters, Recorder
 from ...commands import Join, Leave, Restart
@@ -155,21 +155,19 @@ class Recovery:
         states = {role: report["state"] for role, report in do.reports.items() if report["state"] is not None}
         begins = group_restart_states(layout, states, self._checkpoints.states, list(do.workers))
         self._account_for_ended(do.reports, begins)
-        version = max((int(state["version"]) for state in begins.values() if state is not None), default=0)
         workers = sum(spec.computes and spec.name in do.workers for spec in layout.roles)
-        self._record.event(GroupRestarted, workers, version)
+        self._record.event(GroupRestarted, workers, newest_version(begins))
         for role, worker in do.workers.items():
             self._submit(role, do.incarnation, worker, (begins.get(role), False))
 
     def _account_for_ended(self, reports: Any, begins: dict[str, Any]) -> None:
         """Record those gradients of ended instances as dropped that the initial states of their group do not contain."""
         ids = self._plan.role_ids
-        common = next((state for state in begins.values() if state is not None), None)
         for role, report in reports.items():
             batch = report["batch"]
             recorder = Recorder(ids[role], batch["incarnation"], True, len(ids))
             recorder.counters = Counters.from_dict(batch["counters"])
-            drop_unapplied(recorder, report["time"], ids[role], len(ids), begins.get(role) or common)
+            drop_unapplied(recorder, report["time"], role, begins)
             self._record.trace.append(recorder.take(batch["until"]))
 
     # the record -------------------------------------------------------------------------------------------------------

@@ -581,7 +581,7 @@ class RealRole(RoleCore):
                 late |= self._endpoint.drain(set(self.ids) - gone, CLOSE_S)
         elif command["do"] == "depart" and self._may_leave:
             late = self._endpoint.finish_sending(CLOSE_S)
-            drop_unapplied(self.recorder, ended, self.ids[self.name], len(self.ids), None)
+            drop_unapplied(self.recorder, ended, self.name, {})
         report = self._final_report(command, ended, late)
         if command["do"] == "depart":
             retired = bool(command.get("retired"))

@@ -354,6 +354,9 @@ class RecoveryPolicy:
     def _on_join(self, command: Join) -> None:
         self._absences.restart(self._elasticity.join(command.role, self._now))
 
+    def _on_leave(self, command: Leave) -> None:
+        self._elasticity.leave(command.role)
+
     # losses ------------------------------------------------------------------------------------------------------------------
 
     def _lose(self, roles: Collection[str], why: str, silent: bool = False) -> None:
@@ -538,7 +541,7 @@ _HANDLERS: dict[type, Callable[[RecoveryPolicy, Any], None]] = {
     Killed: RecoveryPolicy._on_killed,
     Restart: RecoveryPolicy._on_restart,
     Join: RecoveryPolicy._on_join,
-    Leave: lambda policy, command: policy._elasticity.leave(command.role),
+    Leave: RecoveryPolicy._on_leave,
     Timer: lambda policy, event: None,  # `handle` calls `_act_on_time` after every event
 }
 
