@@ -21,7 +21,7 @@ import numpy as np
 from ....errors import RoleError
 from ....nn import SparseParameters
 from ....random_streams import COMPUTE_TIME, SERVER_TIME, role_stream
-from ....roles.context import NOTED, SAVED, Context
+from ....roles.context import NOTED, SAVED, Context, discard_posts
 from ....roles.effects import COMPUTE, RECV, SLEEP, Posted
 from ....roles.evaluator import Evaluator
 from ....roles.group_restart import SAVE_EVERY, drop_unapplied
@@ -564,6 +564,7 @@ class RealRole(RoleCore):
         On the command to end, sends close frames; when all roles have sent theirs, reads the messages in flight.
         """
         ended = self._clock.pause()
+        discard_posts(self._context)
         with contextlib.suppress(Exception):  # a coroutine that yields again is abandoned
             self._coroutine.close()
         if command["do"] == "leave":
