@@ -8,8 +8,7 @@ a recovery.
 `policy` has the table of events, changes the membership, and says in which order its parts act on time. Each part is a
 class that knows one subject: `detection` (who has failed), `placement` (where next incarnations start), `group_restart`
 (the phases in which all restart together), `elasticity` (who joins and leaves), `attempts` (who is given up), `absences`
-(who is missing, and what the log says about it), `orders` (what is sent again). Parts read the membership, and do not know
-each other.
+(who is missing, and what the log says about it). Parts read the membership, and do not know each other.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from ....commands import Join, Leave, Restart
 from ....lifecycle import AWAITING_PLACEMENT, PRESENT, State, Trigger
 from ...timeouts import REPEAT_S, RETURN_S, STARTS
 from ..membership import Membership
+from ..orders import Orders
 from ..recovery_events import (
     Announced,
     Departed,
@@ -56,7 +57,6 @@ from .attempts import Attempts
 from .detection import FailureDetection
 from .elasticity import Elasticity
 from .group_restart import GroupRestart, Phase
-from .orders import Orders
 from .placement import Placement
 
 if TYPE_CHECKING:

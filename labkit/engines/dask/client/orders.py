@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...timeouts import REPEAT_S
+from ..timeouts import REPEAT_S
 
 
 class Orders:
