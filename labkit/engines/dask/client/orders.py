@@ -11,7 +11,7 @@ class Orders:
     def __init__(self) -> None:
         self._sent: dict[tuple[str, str, int], float] = {}  # {(order, role, incarnation): time, seconds}
 
-    def send(self, order: str, role: str, incarnation: int, now: float) -> None:
+    def sent(self, order: str, role: str, incarnation: int, now: float) -> None:
         """Record that an order is sent now."""
         self._sent[order, role, incarnation] = now
 
@@ -19,9 +19,6 @@ class Orders:
         """Return whether an order was sent to this instance."""
         return (order, role, incarnation) in self._sent
 
-    def send_if_due(self, order: str, role: str, incarnation: int, now: float, interval: float = REPEAT_S) -> bool:
-        """Return whether an order is to be sent now, because it was not sent during the last `interval` seconds."""
-        due = now - self._sent.get((order, role, incarnation), float("-inf")) > interval
-        if due:
-            self.send(order, role, incarnation, now)
-        return due
+    def is_due(self, order: str, role: str, incarnation: int, now: float, interval: float = REPEAT_S) -> bool:
+        """Return whether an order was not sent during the last `interval` seconds."""
+        return now - self._sent.get((order, role, incarnation), float("-inf")) > interval

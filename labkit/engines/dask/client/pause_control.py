@@ -110,8 +110,9 @@ class PauseControl:
         missed = number < self._flow["number"]
         asked = step is not None and step.phase == QUERYING and role in self._shard_roles - step.versions.keys()
         order = self._flow if missed else VERSION
-        wanted = (missed or asked) and now - self._sent_at > REPEAT_S
-        if wanted and self._orders.send_if_due(order["do"], role, incarnation, now):
+        late = now - self._sent_at > REPEAT_S and self._orders.is_due(order["do"], role, incarnation, now)
+        if late and (missed or asked):
+            self._orders.sent(order["do"], role, incarnation, now)
             self._send_to(order, role, incarnation)
 
     def _order(self, paused: bool, goals: dict[str, int], then: Then) -> None:

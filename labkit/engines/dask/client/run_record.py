@@ -67,5 +67,7 @@ class Acknowledgements:
         key = (role, incarnation)
         if "number" in batch and "drops" in batch["tables"]:
             self._due[key] = batch["number"]
-        if key in self._due and self._orders.send_if_due("acknowledge", *key, self._clock()):
+        now = self._clock()
+        if key in self._due and self._orders.is_due("acknowledge", *key, now):
+            self._orders.sent("acknowledge", *key, now)
             self._post({"do": "acknowledge", "number": self._due.pop(key)}, role, incarnation)

@@ -170,8 +170,9 @@ class RecoveryPolicy:
     def _fence(self, role: str, incarnation: int) -> None:
         worker = self.members.fenced.get((role, incarnation))
         first = not self._orders.was_sent("fence", role, incarnation)
-        if worker is None or not self._orders.send_if_due("fence", role, incarnation, self._now, REPEAT_S / 4):
+        if worker is None or not self._orders.is_due("fence", role, incarnation, self._now, REPEAT_S / 4):
             return
+        self._orders.sent("fence", role, incarnation, self._now)
         self._placement.trust(worker)
         if first:
             self._emit(Record(RoleFenced, (role, incarnation, "reported")))
@@ -185,8 +186,9 @@ class RecoveryPolicy:
     def _order(self, role: str, command: Mapping[str, Any]) -> bool:
         """Send an order to a role, unless this was done a short time ago. Returns whether it is sent."""
         incarnation = self.members.incarnation[role]
-        due = self._orders.send_if_due(command["do"], role, incarnation, self._now)
+        due = self._orders.is_due(command["do"], role, incarnation, self._now)
         if due:
+            self._orders.sent(command["do"], role, incarnation, self._now)
             self._emit(Order(role, incarnation, self.members.where[role], command))
         return due
 
@@ -216,19 +218,19 @@ class RecoveryPolicy:
         instances = tuple((name, self.members.incarnation[name]) for name in beginning)
         self._beginning.update(beginning)
         for instance in instances:  # the order to begin is retransmitted even if `Announced` never arrives
-            self._orders.send("begin", *instance, self._now)
+            self._orders.sent("begin", *instance, self._now)
         self._emit(Announce(_distinct(others), self.members.order(), instances))
 
     def _on_announced(self, event: Announced) -> None:
         for role, incarnation in event.instances:
             if self.members.is_present(role, incarnation):
                 self._beginning.add(role)
-                self._orders.send("begin", role, incarnation, self._now)
                 self._begin(role)
 
     def _begin(self, role: str) -> None:
-        members = self.members
-        self._emit(Begin(role, members.incarnation[role], members.where[role], members.order()))
+        incarnation = self.members.incarnation[role]
+        self._orders.sent("begin", role, incarnation, self._now)
+        self._emit(Begin(role, incarnation, self.members.where[role], self.members.order()))
 
     def _on_task_finished(self, event: TaskFinished) -> None:
         self._detection.finished(event.role)
@@ -509,7 +511,7 @@ class RecoveryPolicy:
 
     def _repeat_begin(self) -> None:
         for role in sorted(self._beginning):
-            if self._orders.send_if_due("begin", role, self.members.incarnation[role], self._now):
+            if self._orders.is_due("begin", role, self.members.incarnation[role], self._now):
                 self._begin(role)
 
     def _request_heartbeats(self) -> None:
