@@ -50,19 +50,19 @@ if TYPE_CHECKING:
 
 
 class ConnectionView:
-    """The `ClusterView` of a connection."""
+    """What the policy reads of the cluster. `place`: the placement requested by the user."""
 
     def __init__(self, connection: DaskConnection, place: PlacementRule):
         self._connection, self.place = connection, place
 
     @property
     def local(self) -> bool:
-        """Whether labkit started the processes."""
+        """Whether labkit started the processes of the cluster, and so restarts lost processes."""
         return self._connection.local
 
     @property
     def recovering(self) -> bool:
-        """Whether processes of labkit's own run or are starting, so that lost processes will be replaced."""
+        """Whether processes started by labkit run or are starting, so that Dask workers will come back."""
         return self._connection.recovering
 
 
