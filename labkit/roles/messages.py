@@ -73,7 +73,8 @@ class Message:
     header: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        setattr(cls, "__eq__", Message.__eq__)  # noqa: B010 - that of a dataclass fails on arrays
+        if "__eq__" not in cls.__dict__:
+            setattr(cls, "__eq__", Message.__eq__)  # noqa: B010 - that of a dataclass fails on arrays
 
     def __eq__(self, other: object) -> bool:
         """Return whether the messages are of the same kind, sender and incarnation, and have the same content."""
