@@ -125,11 +125,11 @@ MAKES_RUNS = ("dask_cluster.py", "client")  # `DaskCluster.start` makes a run, w
 
 
 def test_packages_of_the_dask_engine_are_layers():
-    places = [(file, *file.split("/")[-2:]) for file in FILES if file.startswith("engines/dask/")]
+    places = [(file, file.split("/")[2], FILES[file].name) for file in FILES if file.startswith("engines/dask/")]
     known = {f"{name}.py" for name in ("__init__", *FOR_ALL_LAYERS)}
     violations = [f"{file} is in no layer" for file, mine, name in places if mine not in LAYERS and name not in known]
     for file, name, where, _ in imported("engines/dask/", "labkit.engines.dask."):
-        mine, other = file.split("/")[-2], name.split(".")[3]
+        mine, other = file.split("/")[2], name.split(".")[3]
         if other not in LAYERS:
             right = other in (FOR_TRANSPORT if mine == "transport" else FOR_ALL_LAYERS)
         elif (FILES[file].name, other) == MAKES_RUNS or FILES[file].name == "__init__.py":
@@ -138,6 +138,20 @@ def test_packages_of_the_dask_engine_are_layers():
             right = mine in LAYERS and LAYERS.index(other) <= LAYERS.index(mine)
         if not right:
             violations.append(where)
+    assert not violations, "\n".join(violations)
+
+
+PURE = {"labkit", "__future__", "collections", "dataclasses", "enum", "types", "typing"}
+
+
+def test_parts_of_the_recovery_policy_perform_no_io_and_do_not_know_each_other():
+    package, violations = "engines/dask/client/recovery_policy", []
+    for file, name, where, _ in imported("engines/dask/"):
+        if file.startswith(package):
+            sibling = f"labkit/{package}" == "/".join(name.split(".")[:5]) and not name.endswith(".actions")
+            part_of_it = FILES[file].name not in ("__init__.py", "policy.py")
+            if name.split(".")[0] not in PURE or (sibling and part_of_it):
+                violations.append(where)
     assert not violations, "\n".join(violations)
 
 

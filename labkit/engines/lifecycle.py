@@ -1,7 +1,6 @@
 """The lifecycle of one role: states, triggers and the table of transitions.
 
-A role has incarnations, of which at most one is present. The table lists the triggers that are possible in each state. Any
-other trigger is a bug in labkit and raises `InvalidTransition`. Late and duplicate events are removed before the table is used.
+A role has incarnations, of which at most one is present. For the use of the table see `transitions`.
 """
 
 from __future__ import annotations
@@ -84,23 +83,3 @@ TRANSITIONS: Mapping[State, Mapping[Trigger, State]] = MappingProxyType(
 PRESENT = frozenset({State.JOINING, State.STARTING, State.RUNNING})  # an incarnation is running or starting
 PARTICIPATING = frozenset(State) - {State.OUTSIDE, State.INVITED, State.JOINING}
 AWAITING_PLACEMENT = frozenset({State.INVITED, State.LOST})  # a placement is requested for the next incarnation
-
-
-class InvalidTransition(RuntimeError):
-    """A trigger that is not possible in the state of a role: a bug in labkit."""
-
-    def __init__(self, role: str, state: State, trigger: Trigger):
-        allowed = ", ".join(repr(str(one)) for one in TRANSITIONS[state])
-        super().__init__(f"{role} is {state}, where {str(trigger)!r} is not possible; possible are {allowed}")
-        self.role, self.state, self.trigger = role, state, trigger
-
-    def __reduce__(self) -> tuple[type[InvalidTransition], tuple[str, State, Trigger]]:
-        return type(self), (self.role, self.state, self.trigger)
-
-
-def next_state(role: str, state: State, trigger: Trigger) -> State:
-    """Return the state of `role` after `trigger`. Raises `InvalidTransition` if the table does not list it."""
-    try:
-        return TRANSITIONS[state][trigger]
-    except KeyError:
-        raise InvalidTransition(role, state, trigger) from None

@@ -192,3 +192,20 @@ class Context(ABC):
             The names; empty if there is no such kind.
         """
         return self._peers.get(role, ())
+
+
+def discard_posts(ctx: Context) -> None:
+    """Let posts have no effect from now on, also those in `finally` blocks, because the instance of `ctx` has ended."""
+    ctx.__dict__.update(send=_discarded_send, note=_discarded_note, save=_discarded_save)
+
+
+def _discarded_send(to: str | Message, message: Message) -> Posted:
+    return SENT
+
+
+def _discarded_note(text: str, **numbers: float) -> Posted:
+    return NOTED
+
+
+def _discarded_save(state: Mapping[str, Any]) -> Posted:
+    return SAVED

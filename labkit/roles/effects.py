@@ -6,6 +6,22 @@ anything else, this is an error (`engines.error_texts.foreign_effect`).
 
 `compute`, `recv`, `sleep` and `inbox` are methods of `Context`. Only graded code awaits `call`. The grader performs it and
 forwards the other effects of the graded code to the engine.
+
+What happens to a role that waits in an effect, on both engines:
+
+- *A kill*, and any other loss. The effect has no result: the coroutine is not resumed. Messages in the inbox and in flight to the
+  role are lost. The next incarnation is a new coroutine.
+- *A freeze*. After the thaw the same incarnation goes on, and receives the messages that have arrived meanwhile; if it was
+  declared lost, it has ended as by a kill. In virtual time the rest of a duration or timeout follows the thaw. On processes
+  engine time does not wait for a frozen process: what was due meanwhile is due at the thaw.
+- *A pause*, also that after a single step. Engine time stands still, so durations and timeouts are not shortened. Messages that
+  arrive are received after the pause. On processes a function that is being called returns first.
+- *A group restart*, and a worker that leaves. As by a kill, but the engine takes the last state and the account of the
+  gradients. On processes a function that is being called returns first; its result is dropped.
+- *The end of the run*. No role is resumed, and that is no error. Only the chief goes on: its `recv` returns None, so that it
+  makes the last evaluation.
+
+A coroutine that is not resumed is closed: its `finally` blocks run, except by a kill on processes. Their posts have no effect.
 """
 
 from __future__ import annotations
@@ -50,6 +66,9 @@ def compute(
 
     On processes the duration of the call is measured, and paced if the cluster has a pace. In virtual time the duration is
     `cost` times a draw from the distribution for this kind of work.
+
+    In virtual time the function is called when its duration has passed, so work that is interrupted by a kill or a restart was
+    not done. On processes it is called first, and the rest of the pace is a wait: the last state of a shard may contain it.
 
     Parameters
     ----------
@@ -225,7 +244,7 @@ def inbox(ctx: Any, *kinds: type[M]) -> Inbox[M]:
 
 @types.coroutine
 def call(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Generator[Effect, Any, Any]:
-    """Request the grader to call labkit's function `name`. Engines raise an error for this effect."""
+    """Request the grader to call labkit's function `name`. No engine time passes. Engines raise an error for this effect."""
     return (yield (CALL, name, args, keywords))
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ..trace.recorder import Recorder
 from ..trace.schema import ALL, CANCELLED
 from .layout import Layout, RoleSpec
 
@@ -114,11 +115,17 @@ def _divided(states: list[State], applied: list[list[int]], replicas: int) -> li
     ]
 
 
-def drop_unapplied(recorder: Any, now: int, role: int, roles: int, state: State | None) -> None:
-    """Record which gradients of a role instance are dropped ("cancelled") because the instance ends in a group restart: those
-    that are neither contained in `state`, from which all roles restart, nor in flight.
+def newest_version(states: Mapping[str, State | None]) -> int:
+    """Return the version from which a group continues: that of its newest initial state."""
+    return max((int(state["version"]) for state in states.values() if state is not None), default=0)
+
+
+def drop_unapplied(recorder: Recorder, now: int, name: str, states: Mapping[str, State | None]) -> None:
+    """Record which gradients of an instance of role `name` are dropped ("cancelled") because the instance ends: those that
+    are neither in flight nor contained in `states`, from which the group restarts; without `states`, the role leaves the run.
     """
-    counters, held = recorder.counters, 0
+    counters, held, role, roles = recorder.counters, 0, recorder.role, recorder.roles
+    state = states.get(name) or next((one for one in states.values() if one is not None), None)
     if state is not None:
         rounds = dict(map(tuple, state["rounds_by_incarnation"])) | {state["incarnation"]: state["rounds"]}
         applied = {instance: step for instance, _, step in state["applied"]}

@@ -31,7 +31,7 @@ class Message:
     """The base class of every message.
 
     A message is a frozen dataclass made of numbers, strings, booleans, None, arrays, and tuples of them. The receiver gets a
-    copy.
+    copy. Two messages are equal if kind, sender, incarnation and content are.
 
     Attributes
     ----------
@@ -66,11 +66,22 @@ class Message:
     Loss(sender='', incarnation=0, value=0.25)
     """
 
-    sender: str = field(default="", init=False, compare=False)
-    incarnation: int = field(default=0, init=False, compare=False)
+    sender: str = field(default="", init=False)
+    incarnation: int = field(default=0, init=False)
     carries: ClassVar[bool] = False
     reads: ClassVar[bool] = False
     header: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        if "__eq__" not in cls.__dict__:
+            setattr(cls, "__eq__", Message.__eq__)  # noqa: B010 - that of a dataclass fails on arrays
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the messages are of the same kind, sender and incarnation, and have the same content."""
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        names = ("sender", "incarnation", *field_names(self.__class__))
+        return all(_equal(getattr(self, name), getattr(other, name)) for name in names)
 
 
 @dataclass(frozen=True)
@@ -447,6 +458,12 @@ def copied_for_sending(message: Message, sender: str, incarnation: int = 0) -> t
     copy = object.__new__(kind)
     copy.__dict__.update(have, sender=sender, incarnation=incarnation, **own)
     return copy, size
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return one is other or (np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other)
 
 
 def payload_bytes(message: Message) -> int:

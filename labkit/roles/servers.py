@@ -17,7 +17,7 @@ from .context import Context
 from .gradient import Gradient, Parameters
 from .messages import Ack, Joined, Left, Message, Pull, Weights
 
-PULL, WEIGHTS = Pull(), (Weights, Joined)
+WEIGHTS = (Weights, Joined)
 
 
 async def pull(ctx: Context, kind: type[Weights] = Weights) -> Parameters | Weights:
@@ -53,10 +53,10 @@ async def pull(ctx: Context, kind: type[Weights] = Weights) -> Parameters | Weig
     """
     servers = ctx.peers("server")
     if len(servers) == 1:
-        return await _request(ctx, servers[0], PULL, kind)
+        return await _request(ctx, servers[0], Pull(), kind)
     for server in servers:
-        ctx.send(server, PULL)
-    return _assemble(await replies(ctx, servers, lambda shard: PULL, kind))
+        ctx.send(server, Pull())
+    return _assemble(await replies(ctx, servers, lambda shard: Pull(), kind))
 
 
 def post(ctx: Context, gradient: Gradient) -> None:
@@ -263,7 +263,7 @@ class NewestWeights:
             The whole flat parameter vector, with the version of each shard.
         """
         for server in self._ctx.peers("server"):
-            self._ctx.send(server, PULL)
+            self._ctx.send(server, Pull())
         return await self.weights()
 
     async def weights(self, wait: bool = True) -> Parameters | Weights:
@@ -294,7 +294,7 @@ class NewestWeights:
                 continue
             self._versions_differ = self._versions_differ or not arrived.name.startswith("chief")
             if arrived.__class__ is Joined and arrived.name in self._ctx.peers("server"):
-                self._ctx.send(arrived.name, PULL)
+                self._ctx.send(arrived.name, Pull())
         parts = [self._parts[shard] for shard in range(self._shards)]
         self._returned = {part.shard: (part.generation, part.version) for part in parts}
         return _assemble(parts)

@@ -45,7 +45,7 @@ def test_a_member_that_has_not_handed_over_is_lost(dask_processes, tmp_path, str
     with run_of(dask_processes, strategy, tmp_path) as run:
         run.freeze("worker-0")
         killed(run, "worker-1")
-        run.wait_for(lambda run: run.engine.recovery.phase == "collect")
+        run.wait_for(lambda run: run.engine.recovery.policy.phase == "collect")
         killed(run, "worker-0")
         back(run, "worker-0", "worker-1")
 

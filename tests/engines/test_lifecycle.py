@@ -1,22 +1,19 @@
-"""The lifecycle of one role: every pair of a state and a trigger, and the reachable states. No process is needed."""
+"""The tables of transitions (the lifecycle of a role, the restart of a group): every pair of a state and a trigger."""
 
 import pickle
+from collections import Counter, deque
 from itertools import product
 
 import pytest
 
-from labkit.engines.lifecycle import (
-    AWAITING_PLACEMENT,
-    PARTICIPATING,
-    PRESENT,
-    TRANSITIONS,
-    InvalidTransition,
-    State,
-    Trigger,
-    next_state,
-)
+from labkit.engines.dask.client.membership import Membership
+from labkit.engines.dask.client.recovery_policy.group_restart import PHASES, GroupTrigger, Phase
+from labkit.engines.lifecycle import AWAITING_PLACEMENT, PARTICIPATING, PRESENT, TRANSITIONS, State, Trigger
+from labkit.engines.transitions import LAST, InvalidTransition, next_state
+from labkit.roles.layout import Layout, RoleSpec
 
-EXPECTED = {
+# {(state, trigger): the state that follows}
+ROLE = {
     ("outside", "invite"): "invited",
     ("invited", "place"): "joining",
     ("invited", "withdraw"): "outside",
@@ -43,44 +40,86 @@ EXPECTED = {
     ("ended", "cancel restart"): "stopped",
     ("ended", "leave"): "outside",
 }
+GROUP = {
+    ("", "collect"): "collect",
+    ("", "lose"): "",
+    ("collect", "start"): "start",
+    ("collect", "lose"): "collect",
+    ("start", "up"): "start",
+    ("start", "begin"): "",
+    ("start", "lose"): "collect",
+}
+TABLES = [
+    pytest.param(TRANSITIONS, State, Trigger, ROLE, id="role"),
+    pytest.param(PHASES, Phase, GroupTrigger, GROUP, id="group"),
+]
 
 
-def refusal(state, trigger):
+def refusal(table, state, trigger, story):
     """The message of a trigger that is refused in this state; it is kept when the error is sent to another process."""
     with pytest.raises(InvalidTransition) as caught:
-        next_state("worker-1", state, trigger)
+        next_state(table, "worker-1", state, trigger, story)
     text = str(caught.value)
     assert str(pickle.loads(pickle.dumps(caught.value))) == text
     return text
 
 
-def test_every_pair_is_listed_or_refused_by_name():
-    assert len(EXPECTED) < len(State) * len(Trigger)
-    for state, trigger in product(State, Trigger):
-        if (expected := EXPECTED.get((state.value, trigger.value))) is not None:
-            assert next_state("worker-1", state, trigger) == expected, (state, trigger)
+@pytest.mark.parametrize(("table", "states", "triggers", "expected"), TABLES)
+def test_every_pair_is_listed_or_refused_by_name(table, states, triggers, expected):
+    for state, trigger in product(states, triggers):
+        story = deque(["earlier"])
+        if (after := expected.get((state.value, trigger.value))) is not None:
+            assert next_state(table, "worker-1", state, trigger, story, "was killed") == after, (state, trigger)
+            assert list(story) == ["earlier", f"{trigger} (was killed)"]
             continue
-        text = refusal(state, trigger)
-        assert text.startswith(f"worker-1 is {state}, where '{trigger}' is not possible; possible are ")
-        assert all(f"'{allowed}'" in text for allowed in TRANSITIONS[state]), text
+        text = refusal(table, state, trigger, story)
+        assert text.startswith(f"worker-1 is {state or 'idle'}, where '{trigger}' is not possible; possible are ")
+        assert all(f"'{allowed}'" in text for allowed in table[state]), text
+        assert text.endswith("Its last events: earlier.")
+        assert list(story) == ["earlier"]
 
 
-def test_the_table_names_every_state_and_uses_every_trigger():
-    assert TRANSITIONS.keys() == set(State)
-    assert {trigger for row in TRANSITIONS.values() for trigger in row} == set(Trigger)
-    assert sum(map(len, TRANSITIONS.values())) == len(EXPECTED)
+@pytest.mark.parametrize(("table", "states", "triggers", "expected"), TABLES)
+def test_a_table_names_every_state_and_uses_every_trigger(table, states, triggers, expected):
+    assert table.keys() == set(states)
+    assert {trigger for row in table.values() for trigger in row} == set(triggers)
+    assert sum(map(len, table.values())) == len(expected) < len(states) * len(triggers)
 
 
-def reached(state, without=()):
+def reached(table, state):
     found, new = set(), {state}
     while new:
         found |= new
-        new = {to for one in new for trigger, to in TRANSITIONS[one].items() if trigger not in without} - found
+        new = {after for one in new for after in table[one].values()} - found
     return found
 
 
-def test_every_state_is_reached_from_every_state():
-    assert [state for state in State if reached(state) != set(State)] == []
+@pytest.mark.parametrize(("table", "states", "triggers", "expected"), TABLES)
+def test_every_state_is_reached_from_every_state(table, states, triggers, expected):
+    assert [state for state in states if reached(table, state) != set(states)] == []
+
+
+def test_an_error_tells_the_last_events_of_its_role_and_not_those_of_others():
+    names = ["worker-0", "worker-1"]
+    roles = tuple(RoleSpec(name, "worker", i, name, computes=True) for i, name in enumerate(names))
+    members = Membership(Layout(roles, (), ()), dict.fromkeys(names, "here"), Counter())
+    for name in names:
+        members.move(name, Trigger.UP)
+    for incarnation in range(LAST):
+        members.lose("worker-1", f"was killed {incarnation}")
+        members.place("worker-1", "there")
+    members.note("worker-1", "TaskFailed of incarnation 9")
+    with pytest.raises(InvalidTransition) as caught:
+        members.move("worker-1", Trigger.RESTART)
+    assert len(caught.value.story) == LAST
+    last = f"lose (was killed {LAST - 1}); place; TaskFailed of incarnation 9."
+    assert str(caught.value) == (
+        "worker-1 is starting, where 'restart' is not possible; possible are 'up', 'lose', 'lose without restart', "
+        f"'repeat group restart'. Its last events: {'; '.join(caught.value.story)}."
+    )
+    assert str(caught.value).endswith(last)
+    with pytest.raises(InvalidTransition, match=r"worker-0 is running.* Its last events: up\."):
+        members.move("worker-0", Trigger.RESTART)
 
 
 def test_an_incarnation_begins_only_by_being_placed_and_is_here_only_after_it_has_come_up():

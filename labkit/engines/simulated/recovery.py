@@ -21,6 +21,7 @@ from typing import Any
 from ...roles.group_restart import (
     drop_unapplied,
     group_restart_states,
+    newest_version,
     not_waited_for,
     restarts_as_group,
     whole_replicas,
@@ -175,7 +176,7 @@ class SimulatedRecovery:
         waited_for = any(not (role.down and self.is_not_waited_for(role)) for role in roles)
         for role in roles:
             if not role.down:
-                drop_unapplied(role.recorder, self._loop.now, role.id, len(self._roles), None)
+                drop_unapplied(role.recorder, self._loop.now, role.name, {})
                 self._end_instance(role)
             for timers in (self._restarting, self._frozen, self._isolated):
                 timers.pop(role.name, None)
@@ -360,12 +361,10 @@ class SimulatedRecovery:
         begins = group_restart_states(self._layout, states, self._checkpoints.of, [r.name for r in members])
         # the same for all members: a replica knows the gradients of the others by its own incarnation
         incarnation = 1 + max(r.recorder.incarnation for r in self._roles if r is not self._chief)
-        common = next((state for state in begins.values() if state is not None), None)
         for role in alive:
-            drop_unapplied(role.recorder, now, role.id, len(self._roles), begins.get(role.name) or common)
+            drop_unapplied(role.recorder, now, role.name, begins)
             self._end_instance(role)
         self._network.discard_messages({r.name for r in members})
-        version = max((int(s["version"]) for s in begins.values() if s is not None), default=0)
         was, lost = {r.name: r.down for r in members}, [r.name for r in self._roles if r.down and r not in members]
         for role in members:  # all before the first one begins: a role that begins notes which others are down
             self._mark_down(role, "")
@@ -374,7 +373,7 @@ class SimulatedRecovery:
             self._announce(role.name, [self._chief])  # the others have no earlier messages to repeat
             role.unacknowledged = set(lost)
         workers = sum(r.spec.computes for r in members)
-        self._trace.event(GroupRestarted(now, workers, version))
+        self._trace.event(GroupRestarted(now, workers, newest_version(begins)))
 
     # what a run waits for ---------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import RoleError
 from ...random_streams import COMPUTE_TIME, SERVER_TIME, role_stream
-from ...roles.context import NOTED, SAVED, SENT, Context
+from ...roles.context import NOTED, SAVED, Context, discard_posts
 from ...roles.effects import COMPUTE, RECV, SLEEP, Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Message, SnapshotRequest
@@ -177,7 +177,7 @@ class SimulatedRole(RoleCore):
     def close(self) -> None:
         """Close the coroutine. Posts that it makes while it is closed, as in a `finally` block, have no effect."""
         if self.context is not None:
-            self.context.end()
+            discard_posts(self.context)
         with contextlib.suppress(Exception, SystemExit):  # it may ignore GeneratorExit; it is not driven any more
             self._coroutine.close()
 
@@ -528,36 +528,24 @@ class SimulatedContext(Context):
 
     def __init__(self, role: SimulatedRole, seed: int, batches: Any):
         super().__init__(role.name, role.spec.kind, role.spec.index, seed, role.members.peers, batches)
-        self._role, self._ended = role, False
+        self._role = role
         self.send = role.send  # type: ignore[method-assign]  # saves one call per message
-
-    def end(self) -> None:
-        """Ignore all posts from now on, because the instance has ended."""
-        self._ended = True
-        self.send = _discard  # type: ignore[method-assign]
 
     def send(self, to: str | Message, message: Message) -> Posted:
         return self._role.send(to, message)
 
     def note(self, text: str, **numbers: float) -> Posted:
         """Add a note to the trace."""
-        if not self._ended:
-            role = self._role
-            role.recorder.event(Note(role.clock(), text, {k: float(v) for k, v in numbers.items()}))
+        role = self._role
+        role.recorder.event(Note(role.clock(), text, {k: float(v) for k, v in numbers.items()}))
         return NOTED
 
     def save(self, state: Mapping[str, Any]) -> Posted:
         """Save `state` for the next incarnation of this role. It is stored in memory and survives the loss of the role."""
-        if not self._ended:
-            self._role.state = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}
+        self._role.state = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}
         return SAVED
 
     @property
     def now(self) -> float:
         """Virtual seconds since the start of the run."""
         return seconds(self._role.clock())
-
-
-def _discard(to: str | Message, message: Message) -> Posted:
-    """Discard the message. This function replaces `send` of an instance that has ended."""
-    return SENT

@@ -7,12 +7,13 @@ incarnations are rejected.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection
 from typing import Any
 
 from ....roles.layout import Layout
-from ...lifecycle import PARTICIPATING, PRESENT, State, Trigger, next_state
+from ...lifecycle import PARTICIPATING, PRESENT, TRANSITIONS, State, Trigger
+from ...transitions import new_story, next_state
 
 Contact = tuple[str, int, str]  # host, port and public key of a role's endpoint
 
@@ -36,6 +37,7 @@ class Membership:
         # {role: number of the present incarnation, or of the next if none is present}
         self.incarnation = dict.fromkeys(names, 0)
         self.state = {name: State.OUTSIDE if name in outside else State.STARTING for name in names}
+        self._stories: dict[str, deque[str]] = {name: new_story() for name in names}
         self.why: dict[str, str] = {}  # {role that is not running: predicate of a sentence, such as "was killed"}
         self.contact: dict[str, Contact] = {}  # {running role: address and public key of its endpoint}
         self.change = 0  # number of the last change
@@ -107,6 +109,16 @@ class Membership:
 
     # changes -----------------------------------------------------------------------------------------------------------
 
+    def note(self, role: str, event: str) -> None:
+        """Record an event of a role for the text of an `InvalidTransition`."""
+        self._stories[role].append(event)
+
+    def move(self, role: str, trigger: Trigger, why: str = "") -> None:
+        """Change the state of a role that is not present. `why`: a predicate such as "was killed", if there is a new reason."""
+        self.state[role] = next_state(TRANSITIONS, role, self.state[role], trigger, self._stories[role], why)
+        if why:
+            self.why[role] = why
+
     def lose(self, role: str, why: str, stays_away: bool = False) -> int:
         """Declare the present incarnation lost, and fence it. Returns its number. `stays_away`: the role is not restarted."""
         self.lost_instances.append([self._numbers[role], self.incarnation[role]])
@@ -122,46 +134,29 @@ class Membership:
         """Record that the present incarnation has ended for a group restart, with a final report. Returns its number."""
         return self._end(role, Trigger.END, "ended for a group restart")
 
-    def keep_away(self, role: str) -> None:
-        """Cancel the restart of a lost role."""
-        self._move(role, Trigger.CANCEL_RESTART)
-
-    def want(self, role: str) -> None:
-        """Request the restart of a stopped role."""
-        self._move(role, Trigger.RESTART)
-
-    def unplace(self, role: str, why: str) -> None:
-        """Record that the Dask worker reserved for the next incarnation is gone. `why`: a predicate such as "was killed"."""
-        self._move(role, Trigger.LOSE_PLACEMENT)
-        self.why[role] = why
-
     def leave(self, role: str) -> None:
         """Remove a role from the run.
 
         Its present incarnation, if there is one, has ended as ordered, so its messages still count.
         """
-        self._move(role, Trigger.LEAVE)
+        self.move(role, Trigger.LEAVE)
         self.contact.pop(role, None)
         self._place(role, None)
         self.change += 1
 
     def invite(self, role: str) -> None:
         """Record that a role is about to join. It takes part when its incarnation is up."""
-        self._move(role, Trigger.INVITE)
+        self.move(role, Trigger.INVITE)
         if role not in self._unused:
             self.incarnation[role] += 1
             self._unused.add(role)
-
-    def withdraw(self, role: str) -> None:
-        """Withdraw an invitation."""
-        self._move(role, Trigger.WITHDRAW)
 
     def place(self, role: str, worker: str, incarnation: int | None = None) -> int:
         """Record that the next incarnation starts on a Dask worker. Returns its number.
 
         `incarnation`: a higher number to use instead.
         """
-        self._move(role, Trigger.PLACE)
+        self.move(role, Trigger.PLACE)
         if incarnation is not None:
             assert incarnation >= self.incarnation[role]
             self.incarnation[role] = incarnation
@@ -171,7 +166,7 @@ class Membership:
 
     def arrive(self, role: str, contact: Contact) -> None:
         """Record that the present incarnation is up, and takes part."""
-        self._move(role, Trigger.UP)
+        self.move(role, Trigger.UP)
         self.contact[role] = contact
         self.why.pop(role, None)
         self.change += 1
@@ -182,16 +177,13 @@ class Membership:
             self._released = True
             self.usage.subtract(self.where.values())
 
-    def _move(self, role: str, trigger: Trigger) -> None:
-        self.state[role] = next_state(role, self.state[role], trigger)
-
     def _fence(self, role: str) -> None:
         self.fenced[role, self.incarnation[role]] = self.where[role]
 
     def _end(self, role: str, trigger: Trigger, why: str) -> int:
-        self._move(role, trigger)
+        self.move(role, trigger, why)
         number = self.incarnation[role]
-        self.why[role], self.incarnation[role] = why, number + 1
+        self.incarnation[role] = number + 1
         self._unused.add(role)
         self.contact.pop(role, None)
         self._place(role, None)

@@ -25,6 +25,7 @@ from ....trace.events import RunPaused
 from ...commands import Pause, Resume
 from ..timeouts import REPEAT_S
 from .clock import EngineClock
+from .orders import Orders
 from .run_record import RunRecord
 
 # timeout for all shards to report their versions, seconds; long, as a role answers after its current effect
@@ -76,7 +77,7 @@ class PauseControl:
         self._send_to = send_to
         self._flow: dict[str, Any] = {"do": "flow", "number": 0}  # the newest order
         self._sent_at = 0.0
-        self._repeated_at: dict[tuple[str, int], float] = {}  # {(role, incarnation): time of the last retransmission}
+        self._orders = Orders()  # retransmissions
         self._shard_roles = {role.name for role in roles if role.shard is not None}
         self._synchronized = layout.replication != "local" or all(
             role.computes for role in roles if role.shard is not None
@@ -108,10 +109,11 @@ class PauseControl:
         step, now = self._step, self._monotonic()
         missed = number < self._flow["number"]
         asked = step is not None and step.phase == QUERYING and role in self._shard_roles - step.versions.keys()
-        since = max(self._sent_at, self._repeated_at.get((role, incarnation), 0.0))
-        if (missed or asked) and now - since > REPEAT_S:
-            self._repeated_at[role, incarnation] = now
-            self._send_to(self._flow if missed else VERSION, role, incarnation)
+        order = self._flow if missed else VERSION
+        late = now - self._sent_at > REPEAT_S and self._orders.is_due(order["do"], role, incarnation, now)
+        if late and (missed or asked):
+            self._orders.sent(order["do"], role, incarnation, now)
+            self._send_to(order, role, incarnation)
 
     def _order(self, paused: bool, goals: dict[str, int], then: Then) -> None:
         self._flow = {

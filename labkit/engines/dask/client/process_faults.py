@@ -32,7 +32,7 @@ from ..processes import (
 )
 from ..timeouts import KILL_S
 from .membership import Membership
-from .recovery_events import Done
+from .recovery_events import Done, Killed
 from .run_record import RunRecord
 from .supervisor import Supervisor
 
@@ -81,9 +81,9 @@ class ProcessFaults:
         self._record.executed(command)
         self._record.event(RoleKilled, role, restart, process is None)
         if address is None or process is None:  # the role is lost, or the process of its next instance is not known yet
-            self._recovery.killed(role, restart, None)
+            self._recovery.handle(Killed(role, restart, None))
             return done(None)
-        self._recovery.killed(role, restart, address)
+        self._recovery.handle(Killed(role, restart, address))
         if self._local or process[0] == boot_id():
             end_process(process)
             return done(None)
@@ -109,13 +109,13 @@ class ProcessFaults:
     def restart(self, command: Restart) -> None:
         """Restart a role that was killed without restart. Raises `BadInput` if it is present."""
         role = command.role
-        if self._members.state[role] in PRESENT and not self._recovery.stays_away(role):
+        if self._members.state[role] in PRESENT and not self._recovery.policy.stays_away(role):
             raise BadInput(
                 f"restart({shown(role)}): it is {self._members.state[role]}; only a role that was killed without restart "
                 "can be restarted."
             )
         self._record.executed(command)
-        self._recovery.restart(command)
+        self._recovery.handle(command)
 
     def freeze(self, command: Freeze, done: Done) -> None:
         """Suspend the process of a role with SIGSTOP. Raises `BadInput` if the role is not present or runs in this process."""

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from ....roles.group_restart import drop_unapplied, group_restart_states
+from ....roles.group_restart import drop_unapplied, group_restart_states, newest_version
 from ....trace.events import GroupRestarted, RoleJoined, RoleLeft, RoleLost, RoleRestarted
 from ....trace.recorder import Counters, Recorder
 from ...commands import Join, Leave, Restart
@@ -32,7 +32,6 @@ from .recovery_policy import (
     FailRun,
     Fence,
     Fetch,
-    Killed,
     Order,
     Record,
     RecordRestart,
@@ -51,26 +50,27 @@ if TYPE_CHECKING:
 
 
 class ConnectionView:
-    """The `ClusterView` of a connection."""
+    """What the policy reads of the cluster. `place`: the placement requested by the user."""
 
     def __init__(self, connection: DaskConnection, place: PlacementRule):
         self._connection, self.place = connection, place
 
     @property
     def local(self) -> bool:
-        """Whether labkit started the processes."""
+        """Whether labkit started the processes of the cluster, and so restarts lost processes."""
         return self._connection.local
 
     @property
     def recovering(self) -> bool:
-        """Whether processes of labkit's own run or are starting, so that lost processes will be replaced."""
+        """Whether processes started by labkit run or are starting, so that Dask workers will come back."""
         return self._connection.recovering
 
 
 class Recovery:
     """Recovery of one run. `known`: the Dask workers of its cluster. `clock`: seconds, monotonic.
 
-    `ended`: the action that ends the run with an error; None until the policy has returned this action.
+    `ended`: the action that ends the run with an error; None until the policy has returned this action. `present`: the
+    workers of an elastic run that take part, or are about to take part; replaced, never modified, so any thread may read it.
     """
 
     def __init__(
@@ -81,12 +81,13 @@ class Recovery:
         self._plan, self._supervisor, self._connection, self._record = plan, supervisor, connection, record
         self._accounting, self._checkpoints, self._run = accounting, checkpoints, run
         self._clock = clock
-        self._policy = RecoveryPolicy(
+        self.policy = RecoveryPolicy(
             supervisor.members, ConnectionView(connection, place), known, on_loss=plan.strategy.on_loss, patience=patience,
             elastic=plan.elastic is not None, now=clock(),
         )  # fmt: skip
         self._lost_at: dict[str, float] = {}  # {role that has not restarted: engine time of the loss, s}
         self.ended: FailRun | None = None
+        self.present = self.policy.present
         self._perform: dict[type[RecoveryAction], Callable[[Any], None]] = {
             Submit: lambda do: self._submit(do.role, do.incarnation, do.worker),
             Admit: lambda do: run.admitted(do.role),
@@ -106,34 +107,11 @@ class Recovery:
             FailRun: self._end,
         }
 
-    @property
-    def present(self) -> tuple[str, ...]:
-        """The workers of an elastic run that take part, or are about to take part."""
-        return self._policy.present
-
-    @property
-    def phase(self) -> str:
-        """The phase of a group restart: "" (none is in progress), "collect" or "start"."""
-        return self._policy.phase
-
     def handle(self, event: RecoveryEvent | Join | Leave | Restart) -> None:
         """Perform the policy's actions in response to `event`."""
-        for action in self._policy.handle(event, self._clock()):
+        for action in self.policy.handle(event, self._clock()):
             self._perform[type(action)](action)
-
-    # for fault injection ----------------------------------------------------------------------------------------------
-
-    def killed(self, role: str, restart: bool, worker: str | None) -> None:
-        """Handle the requested kill of a role. The arguments are the fields of `recovery_policy.Killed`."""
-        self.handle(Killed(role, restart, worker))
-
-    def restart(self, command: Restart) -> None:
-        """Restart the roles of a node that were killed without restart."""
-        self.handle(command)
-
-    def stays_away(self, role: str) -> bool:
-        """Return whether `role`, or another role of its node, is not restarted when it is lost."""
-        return self._policy.stays_away(role)
+        self.present = self.policy.present
 
     # instances --------------------------------------------------------------------------------------------------------
 
@@ -177,21 +155,19 @@ class Recovery:
         states = {role: report["state"] for role, report in do.reports.items() if report["state"] is not None}
         begins = group_restart_states(layout, states, self._checkpoints.states, list(do.workers))
         self._account_for_ended(do.reports, begins)
-        version = max((int(state["version"]) for state in begins.values() if state is not None), default=0)
         workers = sum(spec.computes and spec.name in do.workers for spec in layout.roles)
-        self._record.event(GroupRestarted, workers, version)
+        self._record.event(GroupRestarted, workers, newest_version(begins))
         for role, worker in do.workers.items():
             self._submit(role, do.incarnation, worker, (begins.get(role), False))
 
     def _account_for_ended(self, reports: Any, begins: dict[str, Any]) -> None:
         """Record those gradients of ended instances as dropped that the initial states of their group do not contain."""
         ids = self._plan.role_ids
-        common = next((state for state in begins.values() if state is not None), None)
         for role, report in reports.items():
             batch = report["batch"]
             recorder = Recorder(ids[role], batch["incarnation"], True, len(ids))
             recorder.counters = Counters.from_dict(batch["counters"])
-            drop_unapplied(recorder, report["time"], ids[role], len(ids), begins.get(role) or common)
+            drop_unapplied(recorder, report["time"], role, begins)
             self._record.trace.append(recorder.take(batch["until"]))
 
     # the record -------------------------------------------------------------------------------------------------------

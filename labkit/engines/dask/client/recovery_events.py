@@ -180,6 +180,34 @@ class WorkerHeartbeats(RecoveryEvent):
     seen: Mapping[str, Hashable]
 
 
+# from the run to its recovery policy ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Timer(RecoveryEvent):
+    """Some time has passed. This event must be sent several times per second."""
+
+
+@dataclass(frozen=True)
+class Announced(RecoveryEvent):
+    """A membership broadcast was acknowledged, or has failed. Now `instances` (role, incarnation) may begin."""
+
+    instances: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Killed(RecoveryEvent):
+    """The kill of a role was requested.
+
+    `worker`: the Dask worker whose process is being killed; None if the role has no process now. `restart`: whether the
+    roles of its node are restarted.
+    """
+
+    role: str
+    restart: bool
+    worker: str | None
+
+
 # from threads of the client -------------------------------------------------------------------------------------------
 
 

@@ -140,7 +140,6 @@ class DaskRun(Engine):
         self.stopped_by: str | None = None
         self.error: LabkitError | None = None
         self.options = plan.strategy
-        self._present: tuple[str, ...] = ()
         self._began = began
         self._changed: dict[str, Any] = {}  # options that were changed during the run
         self._schedule = CommandSchedule((c.command if isinstance(c, Executed) else c for c in commands), self.clock)
@@ -186,7 +185,6 @@ class DaskRun(Engine):
         self.supported_commands = frozenset(self._command_handlers) - (
             frozenset() if self.cluster.may_kill else SIGNALS
         )
-        self._present = self.recovery.present
         incarnations = self.members.incarnation
         self.recovery.handle(
             Announced(tuple((role, incarnations[role]) for role in sorted(self.supervisor.unacknowledged)))
@@ -229,7 +227,7 @@ class DaskRun(Engine):
     @property
     def present(self) -> tuple[str, ...]:
         """The workers of an elastic run that take part, or are about to take part."""
-        return self._present
+        return self.recovery.present
 
     @property
     def parameters(self) -> np.ndarray | None:
@@ -350,7 +348,6 @@ class DaskRun(Engine):
             event = replace(event, how=self.connection.how_ended(event.worker))
         if isinstance(event, FOR_RECOVERY):
             self.recovery.handle(event)
-            self._present = self.recovery.present
         handler = self._event_handlers.get(type(event)) if present else None
         return (None if handler is None else handler(event)) or self._check_recovery()
 
@@ -531,7 +528,6 @@ class DaskRun(Engine):
         if command.role not in self.recovery.present:
             self.record.executed(command)
             self.recovery.handle(command)
-        self._present = self.recovery.present
 
     def _leave(self, command: Leave) -> None:
         """Let a worker leave: its current work is dropped, and the messages that it has sent are delivered."""
@@ -539,7 +535,6 @@ class DaskRun(Engine):
         if command.role in self.recovery.present:
             self.record.executed(command)
             self.recovery.handle(command)
-        self._present = self.recovery.present
 
     # end of the run ---------------------------------------------------------------------------------------------------
 
@@ -572,7 +567,6 @@ class DaskRun(Engine):
         if now >= self._timer_due:
             self._timer_due = now + TIMER_S
             self.recovery.handle(Timer())
-            self._present = self.recovery.present
         return self._check_recovery()
 
     def _end_after_loss(self, roles: Iterable[str], what: str) -> RunEnd:

@@ -11,8 +11,7 @@ from ....trace.events import Event
 from ....trace.trace import Trace
 from ...commands import Command, Executed
 from .clock import EngineClock
-
-ACKNOWLEDGE_S = 2.0  # minimum time between two acknowledgements to one role, seconds
+from .orders import Orders
 
 
 class RunRecord:
@@ -61,7 +60,7 @@ class Acknowledgements:
     def __init__(self, post: Callable[[dict[str, Any], str, int], None], clock: Callable[[], float]):
         self._post, self._clock = post, clock
         self._due: dict[tuple[str, int], int] = {}  # {(role, incarnation): number of its last batch with drops}
-        self._sent_at: dict[str, float] = {}
+        self._orders = Orders()
 
     def acknowledge(self, role: str, incarnation: int, batch: dict[str, Any]) -> None:
         """Acknowledge a batch of `role` that is in the trace, if it contains rows of drops."""
@@ -69,6 +68,6 @@ class Acknowledgements:
         if "number" in batch and "drops" in batch["tables"]:
             self._due[key] = batch["number"]
         now = self._clock()
-        if key in self._due and now - self._sent_at.get(role, -ACKNOWLEDGE_S) >= ACKNOWLEDGE_S:
-            self._sent_at[role] = now
+        if key in self._due and self._orders.is_due("acknowledge", *key, now):
+            self._orders.sent("acknowledge", *key, now)
             self._post({"do": "acknowledge", "number": self._due.pop(key)}, role, incarnation)

@@ -21,7 +21,7 @@ import numpy as np
 from ....errors import RoleError
 from ....nn import SparseParameters
 from ....random_streams import COMPUTE_TIME, SERVER_TIME, role_stream
-from ....roles.context import NOTED, SAVED, Context
+from ....roles.context import NOTED, SAVED, Context, discard_posts
 from ....roles.effects import COMPUTE, RECV, SLEEP, Posted
 from ....roles.evaluator import Evaluator
 from ....roles.group_restart import SAVE_EVERY, drop_unapplied
@@ -560,6 +560,7 @@ class RealRole(RoleCore):
         On the command to end, sends close frames; when all roles have sent theirs, reads the messages in flight.
         """
         ended = self._clock.pause()
+        discard_posts(self._context)
         with contextlib.suppress(Exception):  # a coroutine that yields again is abandoned
             self._coroutine.close()
         if command["do"] == "leave":
@@ -577,7 +578,7 @@ class RealRole(RoleCore):
                 late |= self._endpoint.drain(set(self.ids) - gone, CLOSE_S)
         elif command["do"] == "depart" and self._may_leave:
             late = self._endpoint.finish_sending(CLOSE_S)
-            drop_unapplied(self.recorder, ended, self.ids[self.name], len(self.ids), None)
+            drop_unapplied(self.recorder, ended, self.name, {})
         report = self._final_report(command, ended, late)
         if command["do"] == "depart":
             retired = bool(command.get("retired"))

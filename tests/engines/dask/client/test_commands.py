@@ -65,16 +65,9 @@ class World:
         if self.answers_at_once:
             self.unanswered.pop()(self.answer)
 
-    def killed(self, role, restart, worker):
-        self.told.append(("killed", role, restart, worker))
-        self.policy.handle(Killed(role, restart, worker), 0.0)
-
-    def restart(self, command):
-        self.told.append(("restart", command.role))
-        self.policy.handle(command, 0.0)
-
-    def stays_away(self, role):
-        return self.policy.stays_away(role)
+    def handle(self, event):
+        self.told.append(event)
+        self.policy.handle(event, 0.0)
 
     @property
     def words(self):
@@ -151,20 +144,20 @@ def test_a_process_on_this_machine_is_killed_at_once(signals):
     world.processes.kill(Kill("worker-0"), world.done.append)
     assert signals == [("end", 10)]
     assert world.done == [None]
-    assert world.told == [("killed", "worker-0", True, "a")]
-    assert not world.stays_away("worker-0")
+    assert world.told == [Killed("worker-0", True, "a")]
+    assert not world.policy.stays_away("worker-0")
     assert [str(event.kind) for event in world.events] == ["killed"]
 
 
 def test_a_role_killed_without_restart_keeps_its_node_until_it_is_restarted(signals):
     world = World(nodes=("node", "worker-1", "node", "chief"))
     world.processes.kill(Kill("worker-0", restart=False), world.done.append)
-    assert [role for role in ROLES if world.stays_away(role)] == ["worker-0", "server-0"]
+    assert [role for role in ROLES if world.policy.stays_away(role)] == ["worker-0", "server-0"]
     for role in ("worker-0", "server-0"):
         world.members.lose(role, "was killed", stays_away=True)
     world.processes.restart(Restart("server-0"))
-    assert world.told == [("killed", "worker-0", False, "a"), ("restart", "server-0")]
-    assert not world.stays_away("worker-0")
+    assert world.told == [Killed("worker-0", False, "a"), Restart("server-0")]
+    assert not world.policy.stays_away("worker-0")
     assert State.STOPPED not in world.members.state.values()
 
 
@@ -180,7 +173,7 @@ def test_a_kill_of_a_role_that_is_lost_is_for_recovery(signals):
     world.members.lose("worker-0", "was killed")
     world.processes.kill(Kill("worker-0", restart=False), world.done.append)
     assert signals == []
-    assert world.told == [("killed", "worker-0", False, None)]
+    assert world.told == [Killed("worker-0", False, None)]
     assert world.members.state["worker-0"] is State.STOPPED
     assert world.done == [None]
 

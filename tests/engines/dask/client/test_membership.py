@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from labkit.engines.dask.client.membership import Membership
-from labkit.engines.lifecycle import State
+from labkit.engines.lifecycle import State, Trigger
 from tests.engines.dask.client.recovery_world import ring, servers
 
 
@@ -34,7 +34,7 @@ def test_an_absent_worker_is_waited_for_unless_the_others_continue(spared):
     members = members_of(servers(3, 1), leaves=["worker-0", "worker-1", "worker-2"] if spared else [])
     members.lose("worker-1", "was killed")
     assert "worker-1" in members.must_return  # it will be restarted
-    members.keep_away("worker-1")
+    members.move("worker-1", Trigger.CANCEL_RESTART)
     assert ("worker-1" in members.must_return) is not spared
 
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from labkit.engines.dask.client import recovery_policy as policy
 from labkit.engines.dask.timeouts import ATTEMPTS, LASTED_S, REPORT_S, RETURN_S, STARTS
-from labkit.engines.lifecycle import State
+from labkit.engines.lifecycle import State, Trigger
+from labkit.engines.transitions import InvalidTransition
 from labkit.trace.events import (
     GroupRestarted,
     RoleFenced,
@@ -302,6 +303,16 @@ def test_tasks_that_dask_cancels_one_by_one_are_losses_and_all_of_them_are_the_e
     world.cancel(list(world.members.state))
     world.settle()
     assert world.ended.why == "Dask cancelled its tasks (was the cluster restarted?)"
+
+
+def test_an_impossible_transition_tells_the_last_events_of_its_role():
+    world = World(servers())
+    world.kill("server-0")
+    world.kill("worker-1")
+    world.settle()
+    with pytest.raises(InvalidTransition) as caught:
+        world.members.move("worker-1", Trigger.PLACE)
+    assert str(caught.value).endswith(" Its last events: up; lose (was killed); place; RoleUp of incarnation 1; up.")
 
 
 def test_after_the_end_nothing_is_done():

@@ -14,7 +14,7 @@ from labkit.engines.dask.transport.connection import ReceiveConnection, SendConn
 from labkit.engines.dask.transport.endpoint import Endpoint
 from labkit.engines.dask.transport.handshake import Hello, Identity
 from labkit.engines.dask.transport.shared_memory import DATA, ORIGIN, WRITTEN, Offer
-from labkit.roles.messages import Ack, Pull, Push, Weights
+from labkit.roles.messages import Ack, Pull, Push, Weights, field_names
 
 KINDS = (Push, Pull, Weights, Ack)
 LONG = 1e6  # seconds; nothing takes that long
@@ -62,6 +62,11 @@ def suspended(endpoint: Endpoint) -> list[ReceiveConnection]:
 
 def values(endpoint: Endpoint) -> list[Any]:
     return [delivered.message for delivered in endpoint.inbox]
+
+
+def contents(endpoint: Endpoint) -> list[Any]:
+    """The messages that have arrived, as they were before they were sent: without sender and incarnation."""
+    return [type(m)(*(getattr(m, name) for name in field_names(type(m)))) for m in values(endpoint)]
 
 
 def dial(endpoint: Endpoint, data: bytes = b"") -> socket.socket:

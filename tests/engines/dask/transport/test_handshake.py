@@ -23,7 +23,7 @@ from labkit.engines.dask.transport.handshake import (
     welcome,
 )
 from labkit.roles.messages import Ack, Pull
-from tests.engines.dask.transport.helpers import connect, dial, hello, introduce, is_closed, run, values
+from tests.engines.dask.transport.helpers import connect, contents, dial, hello, introduce, is_closed, run
 
 KEY = X25519PrivateKey.generate()
 PULL = HEADER.pack(MAGIC, 1, 0, 0, 16, 0, 1, 0, 0, 0) + bytes(16)
@@ -87,7 +87,7 @@ def test_a_recorded_handshake_opens_nothing(
         run((two,), lambda: two.refused)
         assert "one" in two.refused.pop()
         assert is_closed(sock)
-        assert values(two) == [Ack(1)]
+        assert contents(two) == [Ack(1)]
         one.close()
         run((two,), lambda: "one" in two.lost)
     again = make("two", 1)  # the receiver's next incarnation has other keys
@@ -143,7 +143,7 @@ def test_the_name_of_a_present_role_cannot_be_taken(make: Callable[..., Endpoint
     run((server,), lambda: any(c.hello for c in server.unauthenticated))
     worker.send("server", Ack(3))  # the claim to be its next incarnation has not fenced it off
     run(endpoints, lambda: server.inbox)
-    assert values(server) == [Ack(3)]
+    assert contents(server) == [Ack(3)]
     claim.close()
 
 
@@ -193,7 +193,7 @@ def test_a_role_gets_in_through_a_flood(make: Callable[..., Endpoint], share: bo
         idle += [dial(server) for _ in range(20)]
         server.poll(0.0)
         worker.poll(0.0)
-    assert values(server) == [Pull()]
+    assert contents(server) == [Pull()]
     assert len(server.unauthenticated) <= 256
     for sock in idle:
         sock.close()
@@ -235,7 +235,7 @@ def test_a_role_that_was_closed_to_make_room_dials_again(make: Callable[..., End
     run((server, worker), lambda: any(c.hello for c in server.unauthenticated))
     introduce(server, worker)
     run((server, worker), lambda: server.inbox)
-    assert values(server) == [Ack(1)]
+    assert contents(server) == [Ack(1)]
 
 
 def test_bytes_before_the_handshake_are_limited(make: Callable[..., Endpoint]) -> None:

@@ -241,6 +241,26 @@ def test_a_role_that_listens_for_news_of_members_gets_them():
     assert (note["text"], note["numbers"]) == ("worker-0 has joined", {"incarnation": 1.0})
 
 
+class SaysGoodbye(lk.AsyncPS):
+    """A strategy whose server posts when its coroutine is closed."""
+
+    async def server(self, ctx, shard):
+        try:
+            await ctx.recv(lk.Pull)
+        finally:
+            ctx.send("worker-0", lk.Pull())
+            ctx.note("gone")
+            ctx.save({"a": 1})
+
+
+def test_posts_of_an_instance_that_has_ended_have_no_effect():
+    one = Role(strategy=SaysGoodbye())
+    saved = []
+    one.role.checkpoints.request = lambda *state: saved.append(state)
+    report = one.run(lambda: None)
+    assert (one.outbox, report["batch"]["events"], saved) == ([], [], [])
+
+
 def test_engine_time_stands_still_during_a_pause_and_the_role_serves_its_connections():
     one = Role()
 
