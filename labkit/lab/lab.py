@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ..calibration import Calibration, Forecasts
+from ..engines import command_methods
 from ..engines.base import Cluster
-from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw, log_text, parse_log
+from ..engines.commands import Command, log_text, parse_log
 from ..engines.dask import DaskCluster
 from ..errors import BadInput, LabkitError, shown
 from ..narrative import log_lines, sentence
@@ -549,88 +550,15 @@ class Lab:
         """
         return self._do(actions.Execute(command))
 
-    def slow(self, role: str, factor: float) -> Self:
-        """Make a role compute slower.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        factor : float
-            How many times slower than normal, from 0.001 to 1000; 1 undoes it.
-        """
-        return self.execute(Slow(role, factor))
-
-    def kill(self, role: str, restart: bool = True) -> Self:
-        """Kill a role. On a cluster, its process is killed with SIGKILL.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        restart : bool, default: True
-            Whether the role is restarted automatically. Otherwise it is down until `restart(role)` is called, as after the Kill
-            button, so that the effect of its absence can be observed.
-        """
-        return self.execute(Kill(role, restart=restart))
-
-    def restart(self, role: str) -> Self:
-        """Restart a role that is down. Its next incarnation restores the last checkpoint.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        """
-        return self.execute(Restart(role))
-
-    def freeze(self, role: str) -> Self:
-        """Suspend the process of a role (SIGSTOP).
-
-        It is declared lost after the heartbeat timeout of the cluster (`patience`).
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        """
-        return self.execute(Freeze(role))
-
-    def thaw(self, role: str) -> Self:
-        """Resume a suspended process.
-
-        If its incarnation was declared lost in the meantime, the process must exit.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        """
-        return self.execute(Thaw(role))
-
-    def cut(self, role: str, peer: str | None = None) -> Self:
-        """Cut the links of a role.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        peer : str, optional
-            The role at the other end. By default all links are cut.
-        """
-        return self.execute(Cut(role, peer))
-
-    def reconnect(self, role: str, peer: str | None = None) -> Self:
-        """Undo `cut`. Messages that were held back are delivered now.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        peer : str, optional
-            The role at the other end. By default all links are reconnected.
-        """
-        return self.execute(Reconnect(role, peer))
+    slow = command_methods.slow
+    kill = command_methods.kill
+    restart = command_methods.restart
+    freeze = command_methods.freeze
+    thaw = command_methods.thaw
+    cut = command_methods.cut
+    reconnect = command_methods.reconnect
+    delay = command_methods.delay
+    drop = command_methods.drop
 
     # reading, at any time and from any thread ---------------------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import ArrayLike
 
@@ -89,6 +90,33 @@ def overview(
     return stack(rows, trace, t)
 
 
+# what the methods of `Plots` take, and what they return
+PARAMETERS = {
+    "t": "float, optional\n    The engine time in seconds. By default the present.",
+    "reference": "Run or Trace, optional\n    Another run, which is drawn for comparison.",
+    "of": """{"gradients", "samples", "bytes"}, default: "gradients"
+    What is counted: applied gradients or samples, or bytes sent.""",
+    "against": """{"time", "updates", "samples"}, default: "time"\n    The horizontal axis.""",
+    "images": "array_like, optional\n    Other samples, of shape (n, height, width), or flat.",
+    "labels": "array_like, optional\n    Their classes, of shape (n,).",
+    "predicted": "array_like, optional\n    Their predicted classes, of shape (n,).",
+    "arrays": """tuple of array_like, optional
+    (images, labels, predicted) of other samples, which are drawn instead of those of the trace.""",
+}
+FIGURE = "LabFigure\n    A matplotlib Figure, which a notebook shows if it is the last expression of a cell."
+F = TypeVar("F", bound=Callable[..., LabFigure])
+
+
+def figure_method(method: F) -> F:
+    """Complete the docstring of a method of `Plots`: its parameters, and the figure that it returns."""
+    names = list(inspect.signature(method).parameters)[1:]
+    summary, *sections = (method.__doc__ or "").split("\n\n", 1)
+    given = "\n".join(f"{name} : {PARAMETERS[name]}" for name in names)
+    made = [summary, *([f"Parameters\n----------\n{given}"] if names else []), f"Returns\n-------\n{FIGURE}"]
+    method.__doc__ = "\n\n".join([*made, *map(inspect.cleandoc, sections)]) + "\n"
+    return method
+
+
 class Plots:
     """The figures of a run for reports: the object `run.plot`.
 
@@ -111,233 +139,79 @@ class Plots:
     def _one(self, name: str, t: float | None, reference: RunOrTrace | None = None, **options: Any) -> LabFigure:
         return panel_figure(make_panel(name, _reference(reference), **options), self._get_trace(), _ns(t))
 
+    @figure_method
     def timeline(self, t: float | None = None) -> LabFigure:
-        """Plot the timeline: when each role computed and waited, just before a time.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the timeline: when each role computed and waited, just before a time."""
         return self._one("timeline", t)
 
+    @figure_method
     def staleness(self, t: float | None = None, reference: RunOrTrace | None = None) -> LabFigure:
-        """Plot the histogram of staleness, with the theoretical mean of the strategy.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-        reference : Run or Trace, optional
-            Another run, which is drawn for comparison.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the histogram of staleness, with the theoretical mean of the strategy."""
         return self._one("staleness", t, reference)
 
+    @figure_method
     def message_zoom(self, t: float | None = None) -> LabFigure:
-        """Plot the last few updates before a time, with every message.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the last few updates before a time, with every message."""
         return self._one("message_zoom", t)
 
+    @figure_method
     def staleness_over_time(self, t: float | None = None) -> LabFigure:
-        """Plot the mean staleness and its spread, over time, with the theoretical mean of the strategy.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the mean staleness and its spread, over time, with the theoretical mean of the strategy."""
         return self._one("staleness_over_time", t)
 
+    @figure_method
     def gradient_flow(self, t: float | None = None) -> LabFigure:
-        """Plot the gradient norm per layer and worker, and the step size relative to the weights.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the gradient norm per layer and worker, and the step size relative to the weights."""
         return self._one("gradient_flow", t)
 
+    @figure_method
     def throughput(
         self, t: float | None = None, reference: RunOrTrace | None = None, of: str = "gradients"
     ) -> LabFigure:
-        """Plot the throughput over time.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-        reference : Run or Trace, optional
-            Another run, which is drawn for comparison.
-        of : {"gradients", "samples", "bytes"}, default: "gradients"
-            What is counted: applied gradients or samples, or bytes sent.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the throughput over time."""
         return self._one("throughput", t, reference, of=of)
 
+    @figure_method
     def accuracy(self, t: float | None = None, reference: RunOrTrace | None = None, against: str = "time") -> LabFigure:
-        """Plot the held-out accuracy.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-        reference : Run or Trace, optional
-            Another run, which is drawn for comparison.
-        against : {"time", "updates", "samples"}, default: "time"
-            The horizontal axis.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the held-out accuracy."""
         return self._one("accuracy", t, reference, against=against)
 
+    @figure_method
     def loss(self, t: float | None = None, reference: RunOrTrace | None = None, against: str = "time") -> LabFigure:
-        """Plot the held-out loss.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-        reference : Run or Trace, optional
-            Another run, which is drawn for comparison.
-        against : {"time", "updates", "samples"}, default: "time"
-            The horizontal axis.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the held-out loss."""
         return self._one("loss", t, reference, against=against)
 
+    @figure_method
     def topology(self, t: float | None = None) -> LabFigure:
-        """Plot the roles and their links, and the last update in slow motion.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the roles and their links, and the last update in slow motion."""
         return self._one("topology", t)
 
+    @figure_method
     def links(self, t: float | None = None) -> LabFigure:
-        """Plot the bytes per second of each node just before a time, relative to the bandwidth of its link.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the bytes per second of each node just before a time, relative to the bandwidth of its link."""
         return self._one("links", t)
 
+    @figure_method
     def progress(self, t: float | None = None) -> LabFigure:
-        """Plot the lead of each worker over the slowest, in gradients, over time, and the bound if there is one.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the lead of each worker over the slowest, in gradients, over time, and the bound if there is one."""
         return self._one("progress", t)
 
+    @figure_method
     def stability(self, t: float | None = None) -> LabFigure:
-        """Plot the rate x curvature against staleness: the edge of stability, and the position of this run.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the rate x curvature against staleness: the edge of stability, and the position of this run."""
         return self._one("stability", t)
 
+    @figure_method
     def hot_rows(self) -> LabFigure:
-        """Plot the most requested rows of an embedding table, and each server's share of the traffic.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the most requested rows of an embedding table, and each server's share of the traffic."""
         return self._one("hot_rows", None)
 
+    @figure_method
     def predictions(
         self, images: ArrayLike | None = None, labels: ArrayLike | None = None, predicted: ArrayLike | None = None,
         t: float | None = None,
     ) -> LabFigure:  # fmt: skip
         """Plot the held-out samples and the predictions of the model at the last evaluation before a time.
-
-        Parameters
-        ----------
-        images : array_like, optional
-            Other samples, of shape (n, height, width), or flat.
-        labels : array_like, optional
-            Their classes, of shape (n,).
-        predicted : array_like, optional
-            Their predicted classes, of shape (n,).
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
 
         Raises
         ------
@@ -352,66 +226,27 @@ class Plots:
         arrays = (images, labels, predicted) if all(given) else None
         return panel_figure(PredictionsPanel(arrays), self._get_trace(), _ns(t))
 
+    @figure_method
     def decision_boundary(self, t: float | None = None) -> LabFigure:
-        """Plot the class that the model predicts at every point, for data with two features.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the class that the model predicts at every point, for data with two features."""
         return self._one("decision_boundary", t)
 
+    @figure_method
     def data_distribution(self) -> LabFigure:
-        """Plot the number of training samples of each class that every worker has.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the number of training samples of each class that every worker has."""
         return self._one("data_distribution", None)
 
+    @figure_method
     def ledger(self, t: float | None = None) -> LabFigure:
-        """Plot the ledger: the category of every gradient, and whether the ledger balances.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the ledger: the category of every gradient, and whether the ledger balances."""
         return self._one("ledger", t)
 
+    @figure_method
     def overview(
         self, t: float | None = None, reference: RunOrTrace | None = None,
         arrays: tuple[ArrayLike, ArrayLike, ArrayLike] | None = None,
     ) -> LabFigure:  # fmt: skip
-        """Plot the first view of the lab in one figure.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-        reference : Run or Trace, optional
-            Another run, which is drawn for comparison.
-        arrays : tuple of array_like, optional
-            (images, labels, predicted) of other samples, which are drawn instead of those of the trace.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the first view of the lab in one figure."""
         if arrays is not None and not (isinstance(arrays, list | tuple) and len(arrays) == 3):
             raise BadInput(f"arrays={shown(arrays)} is not allowed; give (images, labels, predicted), or None.")
         drawn = None if arrays is None else (arrays[0], arrays[1], arrays[2])
