@@ -184,11 +184,17 @@ class Lab:
         seconds : float
             The time of the run in seconds, at least 0.
         """
-        return self._do("seek", seconds)
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
+            raise BadInput(f"seek({seconds!r}): give a time of the run in seconds, 0 or more.")
+        self.session.playback.seek(round(min(seconds, 1e9) * NANO))
+        self._changed()
+        return self
 
     def live(self) -> Self:
         """Show the present again."""
-        return self._do("live")
+        self.session.playback.live()
+        self._queue.wake()
+        return self
 
     def what_if(self) -> Self:
         """Repeat a simulated run up to the displayed time, and continue from there.
@@ -863,8 +869,8 @@ class Lab:
             "stop": Button(self._stop, "stopping"),
             "reset": Button(scenarios.reset, "resetting", once=True),
             "step": Button(session.step, "stepping"),
-            "seek": Button(at_once=self._seek),
-            "live": Button(at_once=self._live),
+            "seek": Button(at_once=self.seek),
+            "live": Button(at_once=self.live),
             "what_if": Button(session.what_if, "repeating", once=True),
             "set": Button(session.displayed.set_options, "setting", at_once=history.change, read=self._read),
             "undo": Button(history.undo, "undoing"),
@@ -898,7 +904,8 @@ class Lab:
         button = self._buttons[name]
         if button.at_once is not None:
             button.at_once(*arguments)
-        return self._execute(button.doing, button.operation, *arguments) if button.operation is not None else None
+        assert button.operation is not None
+        return self._execute(button.doing, button.operation, *arguments)
 
     def _execute(self, doing: str, operation: Callable[..., Any], *arguments: Any) -> Any:
         """Execute an operation on the command thread, and return its result."""
@@ -906,16 +913,6 @@ class Lab:
         result = self._queue.call(doing, partial(operation, *arguments))
         self._changed()
         return result
-
-    def _seek(self, seconds: float) -> None:
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
-            raise BadInput(f"seek({seconds!r}): give a time of the run in seconds, 0 or more.")
-        self.session.playback.seek(round(min(seconds, 1e9) * NANO))
-        self._changed()
-
-    def _live(self) -> None:
-        self.session.playback.live()
-        self._queue.wake()
 
     def _stop(self) -> None:
         """Stop the run. If none is active, cancel the task in progress."""

@@ -18,15 +18,7 @@ from labkit.lab.session import Session
 from labkit.lab.settings import Settings
 from labkit.lab.view import make_view
 from labkit.spec import make_cluster
-from labkit.trace.events import (
-    LinkCut,
-    LinkReconnected,
-    RoleFrozen,
-    RoleJoined,
-    RoleKilled,
-    RoleLeft,
-    RoleThawed,
-)
+from labkit.trace import events as ev
 
 NANO = 1_000_000_000
 
@@ -460,9 +452,9 @@ def test_a_kill_after_which_the_role_was_restarted_cannot_be_undone():
 @pytest.mark.parametrize(
     ("kinds", "command", "change"),
     [
-        ([RoleKilled], None, "stopping"), ([RoleFrozen], None, "freezing"), ([LinkCut], None, "cutting off"),
-        ([RoleLeft, RoleJoined], None, "restarting"), ([RoleFrozen, RoleThawed], None, "thawing"),
-        ([LinkCut, LinkReconnected], None, "reconnecting"), ([], lk.Kill("worker-1"), "stopping"),
+        ([ev.RoleKilled], None, "stopping"), ([ev.RoleFrozen], None, "freezing"), ([ev.LinkCut], None, "cutting off"),
+        ([ev.RoleLeft, ev.RoleJoined], None, "restarting"), ([ev.RoleFrozen, ev.RoleThawed], None, "thawing"),
+        ([ev.LinkCut, ev.LinkReconnected], None, "reconnecting"), ([], lk.Kill("worker-1"), "stopping"),
         ([], lk.Slow("worker-1", 5), "slowing"), ([], None, None),
     ],
 )  # fmt: skip
@@ -471,7 +463,9 @@ def test_what_a_command_changes_is_shown_before_the_displayed_time_reaches_it(ki
     pass_by(on, clock, 1.0)
     now = on.displayed.trace.watermark()
     for later, kind in zip((now, now + 1) if len(kinds) == 2 else (now + 1,), kinds):
-        more = {RoleKilled: (False,), RoleJoined: (1,), LinkCut: (None,), LinkReconnected: (None,)}.get(kind, ())
+        more = {ev.RoleKilled: (False,), ev.RoleJoined: (1,), ev.LinkCut: (None,), ev.LinkReconnected: (None,)}.get(
+            kind, ()
+        )
         on.displayed.trace.event(kind(later, "worker-1", *more))
     changing = make_view(on, ScenarioRunner(on), command=command).changing
     assert changing == ({} if change is None else {"worker-1": change})

@@ -43,6 +43,7 @@ def test_each_button_has_its_texts_and_only_available_ones_are_on():
             assert button["off"] == (button["action"] not in available)
             assert button["tip"]
             assert button["label"]
+            assert callable(getattr(lk.Lab, button["action"]))  # the method that does the same
     assert list(found)[:3] == ["run", "pause", "stop"]
 
 
