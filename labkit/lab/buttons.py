@@ -18,7 +18,7 @@ class Button:
     `doing`: what the page says meanwhile. `once`: whether the same press is ignored meanwhile, as after a double click.
     `at_once`: executed before, by the thread of the press, with the same arguments.
     `read`: makes the only argument of both from what the page sends.
-    `holds`: whether `Lab.wait` waits until the run is resumed.
+    `holds`: whether `Lab.wait` waits until the active run is resumed.
     """
 
     operation: Callable[..., Any] | None = None

@@ -739,7 +739,8 @@ class Lab:
             return
         if button.operation is not None:
             self._pressed = given[0] if given and isinstance(given[0], Command) else None
-            self._queue.press(button.doing, partial(button.operation, *given), button.once, button.holds)
+            holds = button.holds and self.session.displayed.active
+            self._queue.press(button.doing, partial(button.operation, *given), button.once, holds)
 
     def _watched(self) -> bool:
         return self._page is not None and self._page.watched

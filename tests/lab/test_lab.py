@@ -289,6 +289,13 @@ def test_a_malformed_press_is_answered_and_changes_nothing(lab, browsers, caplog
     assert not caplog.records  # where ipywidgets reports an exception
 
 
+def test_a_pause_after_the_end_does_not_hold_up_a_program(lab):
+    one = lab().run().wait()
+    one.press("pause")
+    one.wait(20)
+    assert one.view().state == "over"
+
+
 def test_unknown_buttons_are_refused_with_the_most_similar_one(lab):
     with pytest.raises(lk.BadInput, match="pause"):
         lab().press("pausee")

@@ -1063,7 +1063,7 @@ class LabView {
     if (event.key === " " && event.target.matches("input[type=range]")) event.preventDefault(); // it would scroll the page
     const typing = event.target.matches("input[type=text], select, input[type=range], textarea");
     const act = {
-      " ": () => this.press(this.get("player").moves ? "pause" : "resume"), ArrowLeft: () => this.move(-1), ArrowRight: () => this.move(1),
+      " ": () => this.press(this.get("toolbar").buttons.find((button) => button.id === "pause").action), ArrowLeft: () => this.move(-1), ArrowRight: () => this.move(1),
       Home: () => this.press("seek", 0), End: () => this.press("live"), ".": () => this.press("step"), u: () => this.press("undo"),
       f: () => this.fullScreen(), "?": () => this.toggleHelp(), Escape: () => this.escape(),
     }[event.key];
