@@ -61,9 +61,14 @@ class DisplayedRun:
         return self.run is not None and isinstance(self.run.engine, VirtualTimeEngine)
 
     @property
+    def active_run(self) -> Run | None:
+        """The run, if there is one and it has not ended."""
+        return self.run if self.run is not None and not self.run.done else None
+
+    @property
     def active(self) -> bool:
-        """Whether the run exists and has not ended."""
-        return self.run is not None and not self.run.done
+        """Whether there is a run that has not ended."""
+        return self.active_run is not None
 
     @property
     def previewing(self) -> bool:
@@ -72,17 +77,15 @@ class DisplayedRun:
 
     def live_options(self, names: Iterable[str]) -> list[str]:
         """Return those of the settings `names` that are live options of the active run."""
-        if self.run is None or self.run.done:
-            return []
-        known = options_of(self.run.plan.strategy)
+        run = self.active_run
+        known = options_of(run.plan.strategy) if run is not None else {}
         return [name for name in names if name in known and known[name].live]
 
     def set_options(self, settings: dict[str, Any]) -> None:
         """Set live options of the strategy on the active run. Settings that are not live options are ignored."""
-        live = {name: settings[name] for name in self.live_options(settings)}
-        if live:
-            assert self.run is not None
-            self.run.set(**live)
+        live, run = {name: settings[name] for name in self.live_options(settings)}, self.active_run
+        if live and run is not None:
+            run.set(**live)
             self._settings = self._settings.changed(**live)
 
     def execute(self, command: Command) -> None:
@@ -90,11 +93,11 @@ class DisplayedRun:
 
         Raises `BadInput` for other commands if no run is active.
         """
-        slow = {command.role: command.factor} if isinstance(command, Slow) else {}
-        if self.run is not None and not self.run.done:
+        slow, run = {command.role: command.factor} if isinstance(command, Slow) else {}, self.active_run
+        if run is not None:
             if isinstance(command, Slow):  # the lab shows factors that contain that of the cluster
                 command = replace(command, factor=command.factor / self.usual_factor(command.role))
-            self.run.execute(command)
+            run.execute(command)
             if slow and self.previewing:
                 self._settings = self._settings.changed(slow={**self._settings.cluster.slow, **slow})
         elif slow and self.run is None:

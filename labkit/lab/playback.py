@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from ..run import Run
 from ..trace.query import next_apply
 from ..trace.schema import NANO
 from .displayed_run import DisplayedRun
@@ -65,9 +66,7 @@ class Playback:
     @property
     def can_pause(self) -> bool:
         """Whether there is something to pause: a replay, or a run that is not paused."""
-        return self.trains or (
-            self._playing and (self.position is not None or (self._displayed.active and not self._paused))
-        )
+        return self.replaying or self.trains or (self._advanced is not None and not self._paused)
 
     @property
     def trains(self) -> bool:
@@ -107,8 +106,9 @@ class Playback:
         self._pause_processes()
 
     def _pause_processes(self) -> None:
-        if self.trains:
-            self._displayed.run.pause()  # type: ignore[union-attr]
+        run = self._displayed.active_run
+        if run is not None and self.trains:
+            run.pause()
             self._paused = True
 
     def halt(self) -> None:
@@ -118,10 +118,11 @@ class Playback:
     def resume(self) -> None:
         """Continue after a pause. If an earlier time is displayed, replay from this time."""
         self._last_played, self._driven_elsewhere = None, False
-        if self.position is None and self._paused and self._displayed.active:
-            self._displayed.run.resume()  # type: ignore[union-attr]
+        run = self._displayed.active_run
+        if self.position is None and self._paused and run is not None:
+            run.resume()
         self._paused = self._paused and self.position is not None
-        self._playing = self._continues = self._displayed.active or self.position is not None
+        self._playing = self._continues = run is not None or self.position is not None
 
     def step(self) -> None:
         """Go to the next applied update, and pause there.
@@ -129,49 +130,51 @@ class Playback:
         If an earlier time is displayed, this is the next recorded update. Otherwise the run continues until it applies an
         update.
         """
-        shown = self._displayed
+        shown, run = self._displayed, self._displayed.active_run
         if self.position is not None:
             self._playing = False
             after = next_apply(shown.trace, self.position)
             self.position = after if after is not None else shown.trace.watermark()
-        elif shown.active and not shown.previewing:
+        elif run is not None and not shown.previewing:
             self._playing = False
-            shown.run.step()  # type: ignore[union-attr]
+            run.step()
             self._paused = not shown.simulated
 
     # advancing --------------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
         """Advance the replay, or the simulated run, by the wall time since the last call."""
-        if self.replaying:
-            assert self.position is not None
-            self.position += round(self._elapsed() * self._next_run.settings.speed * NANO)
-            if self.position >= self._displayed.trace.watermark():
+        run, speed, position = self._advanced, self._next_run.settings.speed, self.position
+        if position is not None and self._playing:
+            later = position + round(self._elapsed() * speed * NANO)
+            if later >= self._displayed.trace.watermark():
                 self.live()
-        elif self._advances:
+            elif self.position == position:  # another thread may have changed it
+                self.position = later
+        elif run is not None:
             since = self._elapsed()
             if since > 0:
-                speed, limit = self._next_run.settings.speed, self._slice * self._slices
-                self._displayed.run.advance(since * speed, timeout=limit)  # type: ignore[union-attr]
+                run.advance(since * speed, timeout=self._slice * self._slices)
 
     def finish(self) -> None:
         """Advance a simulated run that is being played by one slice, as fast as possible."""
-        if self._advances and not self._displayed.previewing:
+        run = self._advanced
+        if run is not None and not self._displayed.previewing:
             with contextlib.suppress(TimeoutError):  # the slice is over
-                self._displayed.run.engine.wait(FINISH_SLICE * self._slices)  # type: ignore[union-attr]
+                run.engine.wait(FINISH_SLICE * self._slices)
 
     def next_advance(self) -> float | None:
         """Return the wall seconds until `advance` may have work, or a run on processes may have ended; None: nothing moves."""
         shown = self._displayed
-        if self.replaying or self._advances:
+        if self.replaying or self._advanced is not None:
             return SLICE
         moves = self._driven_elsewhere or not shown.simulated or self._playing
         return POLL if shown.previewing or (shown.active and moves and not self._paused) else None
 
     @property
-    def _advances(self) -> bool:
-        """Whether this object advances a simulated run."""
-        return self._playing and self._displayed.simulated and self._displayed.active
+    def _advanced(self) -> Run | None:
+        """The simulated run that this object advances now."""
+        return self._displayed.active_run if self._playing and self._displayed.simulated else None
 
     @property
     def _slices(self) -> float:

@@ -146,8 +146,9 @@ class Session:
     def end(self) -> None:
         """Stop the active run, if any, and record it in the table."""
         self.displayed.pending = None
-        if self.displayed.run is not None and self.displayed.active:
-            self.displayed.run.stop()
+        run = self.displayed.active_run
+        if run is not None:
+            run.stop()
         self._record()
         self.playback.end()
 
