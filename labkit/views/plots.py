@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -90,7 +90,7 @@ def overview(
     return stack(rows, trace, t)
 
 
-# what the methods of `Plots` take, and what they return
+# what the methods of `Plots` that draw panels take, and what they return
 PARAMETERS = {
     "t": "float, optional\n    The engine time in seconds. By default the present.",
     "reference": "Run or Trace, optional\n    Another run, which is drawn for comparison.",
@@ -104,17 +104,6 @@ PARAMETERS = {
     (images, labels, predicted) of other samples, which are drawn instead of those of the trace.""",
 }
 FIGURE = "LabFigure\n    A matplotlib Figure, which a notebook shows if it is the last expression of a cell."
-F = TypeVar("F", bound=Callable[..., LabFigure])
-
-
-def figure_method(method: F) -> F:
-    """Complete the docstring of a method of `Plots`: its parameters, and the figure that it returns."""
-    names = list(inspect.signature(method).parameters)[1:]
-    summary, *sections = (method.__doc__ or "").split("\n\n", 1)
-    given = "\n".join(f"{name} : {PARAMETERS[name]}" for name in names)
-    made = [summary, *([f"Parameters\n----------\n{given}"] if names else []), f"Returns\n-------\n{FIGURE}"]
-    method.__doc__ = "\n\n".join([*made, *map(inspect.cleandoc, sections)]) + "\n"
-    return method
 
 
 class Plots:
@@ -139,74 +128,60 @@ class Plots:
     def _one(self, name: str, t: float | None, reference: RunOrTrace | None = None, **options: Any) -> LabFigure:
         return panel_figure(make_panel(name, _reference(reference), **options), self._get_trace(), _ns(t))
 
-    @figure_method
     def timeline(self, t: float | None = None) -> LabFigure:
         """Plot the timeline: when each role computed and waited, just before a time."""
         return self._one("timeline", t)
 
-    @figure_method
     def staleness(self, t: float | None = None, reference: RunOrTrace | None = None) -> LabFigure:
         """Plot the histogram of staleness, with the theoretical mean of the strategy."""
         return self._one("staleness", t, reference)
 
-    @figure_method
     def message_zoom(self, t: float | None = None) -> LabFigure:
         """Plot the last few updates before a time, with every message."""
         return self._one("message_zoom", t)
 
-    @figure_method
     def staleness_over_time(self, t: float | None = None) -> LabFigure:
         """Plot the mean staleness and its spread, over time, with the theoretical mean of the strategy."""
         return self._one("staleness_over_time", t)
 
-    @figure_method
     def gradient_flow(self, t: float | None = None) -> LabFigure:
         """Plot the gradient norm per layer and worker, and the step size relative to the weights."""
         return self._one("gradient_flow", t)
 
-    @figure_method
     def throughput(
         self, t: float | None = None, reference: RunOrTrace | None = None, of: str = "gradients"
     ) -> LabFigure:
         """Plot the throughput over time."""
         return self._one("throughput", t, reference, of=of)
 
-    @figure_method
     def accuracy(self, t: float | None = None, reference: RunOrTrace | None = None, against: str = "time") -> LabFigure:
         """Plot the held-out accuracy."""
         return self._one("accuracy", t, reference, against=against)
 
-    @figure_method
     def loss(self, t: float | None = None, reference: RunOrTrace | None = None, against: str = "time") -> LabFigure:
         """Plot the held-out loss."""
         return self._one("loss", t, reference, against=against)
 
-    @figure_method
     def topology(self, t: float | None = None) -> LabFigure:
         """Plot the roles and their links, and the last update in slow motion."""
         return self._one("topology", t)
 
-    @figure_method
     def links(self, t: float | None = None) -> LabFigure:
         """Plot the bytes per second of each node just before a time, relative to the bandwidth of its link."""
         return self._one("links", t)
 
-    @figure_method
     def progress(self, t: float | None = None) -> LabFigure:
         """Plot the lead of each worker over the slowest, in gradients, over time, and the bound if there is one."""
         return self._one("progress", t)
 
-    @figure_method
     def stability(self, t: float | None = None) -> LabFigure:
         """Plot the rate x curvature against staleness: the edge of stability, and the position of this run."""
         return self._one("stability", t)
 
-    @figure_method
     def hot_rows(self) -> LabFigure:
         """Plot the most requested rows of an embedding table, and each server's share of the traffic."""
         return self._one("hot_rows", None)
 
-    @figure_method
     def predictions(
         self, images: ArrayLike | None = None, labels: ArrayLike | None = None, predicted: ArrayLike | None = None,
         t: float | None = None,
@@ -226,22 +201,18 @@ class Plots:
         arrays = (images, labels, predicted) if all(given) else None
         return panel_figure(PredictionsPanel(arrays), self._get_trace(), _ns(t))
 
-    @figure_method
     def decision_boundary(self, t: float | None = None) -> LabFigure:
         """Plot the class that the model predicts at every point, for data with two features."""
         return self._one("decision_boundary", t)
 
-    @figure_method
     def data_distribution(self) -> LabFigure:
         """Plot the number of training samples of each class that every worker has."""
         return self._one("data_distribution", None)
 
-    @figure_method
     def ledger(self, t: float | None = None) -> LabFigure:
         """Plot the ledger: the category of every gradient, and whether the ledger balances."""
         return self._one("ledger", t)
 
-    @figure_method
     def overview(
         self, t: float | None = None, reference: RunOrTrace | None = None,
         arrays: tuple[ArrayLike, ArrayLike, ArrayLike] | None = None,
@@ -287,6 +258,19 @@ class Plots:
 
     def __repr__(self) -> str:
         return f"<Plots: {', '.join(f'{name}()' for name in (*PANELS, 'overview'))}>"
+
+
+def _document(method: Callable[..., LabFigure]) -> None:
+    """Complete the docstring of a method of `Plots`, which has its summary: its parameters, and the figure that it returns."""
+    names = list(inspect.signature(method).parameters)[1:]
+    summary, *sections = (method.__doc__ or "").split("\n\n", 1)
+    given = "\n".join(f"{name} : {PARAMETERS[name]}" for name in names)
+    made = [summary, *([f"Parameters\n----------\n{given}"] if names else []), f"Returns\n-------\n{FIGURE}"]
+    method.__doc__ = "\n\n".join([*made, *map(inspect.cleandoc, sections)]) + "\n"
+
+
+for name in (*PANELS, "overview"):
+    _document(getattr(Plots, name))
 
 
 def _ns(t: float | None) -> int | None:
