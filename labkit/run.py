@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 import numpy as np
 
 from .description import Description, HasDescription
+from .engines import command_methods
 from .engines.base import Cluster, Engine, VirtualTimeEngine
 from .engines.commands import (
-    EVERY,
     Command,
-    Cut,
-    Delay,
-    Drop,
     Executed,
     Freeze,
     Inject,
@@ -31,11 +28,8 @@ from .engines.commands import (
     Kill,
     Leave,
     Pause,
-    Reconnect,
-    Restart,
     Resume,
     SetOptions,
-    Slow,
     Stop,
     Thaw,
     check_has_end,
@@ -576,124 +570,15 @@ class Run(HasDescription):
             self.execute(Leave(name))
         return self
 
-    def slow(self, role: str, factor: float) -> Self:
-        """Make a role compute slower.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        factor : float
-            How many times slower than normal, from 0.001 to 1000; 1 undoes it. Normal is the speed that the cluster gives
-            the role (`slow=`). The factor replaces that of an earlier call, and multiplies those of temporary faults.
-        """
-        return self.execute(Slow(role, factor))
-
-    def kill(self, role: str, restart: bool = True) -> Self:
-        """Kill the process of a role without notice (on a cluster, with SIGKILL).
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        restart : bool, default: True
-            Whether the role restarts automatically as its next incarnation. Otherwise it restarts when `restart(role)` is
-            called.
-        """
-        return self.execute(Kill(role, restart=restart))
-
-    def restart(self, role: str) -> Self:
-        """Restart a role after `kill(role, restart=False)`.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-
-        Raises
-        ------
-        BadInput
-            If the role is running.
-        """
-        return self.execute(Restart(role))
-
-    def freeze(self, role: str) -> Self:
-        """Suspend the process of a role (on a cluster, with SIGSTOP).
-
-        If it is frozen for longer than the cluster's `patience` (the heartbeat timeout), the role is declared lost.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        """
-        return self.execute(Freeze(role))
-
-    def thaw(self, role: str) -> Self:
-        """Continue the frozen process of a role.
-
-        If the role was declared lost in the meantime, this process is shut down.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        """
-        return self.execute(Thaw(role))
-
-    def cut(self, role: str, peer: str | None = None) -> Self:
-        """Block all messages between two roles.
-
-        A role that is cut off from all others is declared lost after the cluster's `patience` (the heartbeat timeout).
-
-        Parameters
-        ----------
-        role : str
-            One end of the link, as "worker-2".
-        peer : str, optional
-            The other end. By default all links of `role` are cut.
-        """
-        return self.execute(Cut(role, peer))
-
-    def reconnect(self, role: str, peer: str | None = None) -> Self:
-        """Undo `cut`, and deliver the messages that were held.
-
-        Parameters
-        ----------
-        role : str
-            One end of the link, as "worker-2".
-        peer : str, optional
-            The other end. By default all links of `role` are reconnected.
-        """
-        return self.execute(Reconnect(role, peer))
-
-    def delay(self, role: str, seconds: float, peer: str | None = None) -> Self:
-        """Delay all messages between two roles.
-
-        Parameters
-        ----------
-        role : str
-            One end of the link, as "worker-2".
-        seconds : float
-            The delay of a message, from 0, which undoes it, to 1,000,000 s.
-        peer : str, optional
-            The other end. By default the messages on all links of `role` are delayed.
-        """
-        return self.execute(Delay(role, EVERY if peer is None else peer, seconds))
-
-    def drop(self, role: str, chance: float, peer: str | None = None) -> Self:
-        """Lose transmissions between two roles at random. Lost messages are retransmitted.
-
-        Parameters
-        ----------
-        role : str
-            One end of the link, as "worker-2".
-        chance : float
-            The probability that a transmission is lost, from 0, which undoes it, to 0.95.
-        peer : str, optional
-            The other end. By default transmissions on all links of `role` are lost.
-        """
-        return self.execute(Drop(role, EVERY if peer is None else peer, chance))
+    slow = command_methods.slow
+    kill = command_methods.kill
+    restart = command_methods.restart
+    freeze = command_methods.freeze
+    thaw = command_methods.thaw
+    cut = command_methods.cut
+    reconnect = command_methods.reconnect
+    delay = command_methods.delay
+    drop = command_methods.drop
 
     # what happened ----------------------------------------------------------------------------------------------------
 

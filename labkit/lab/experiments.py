@@ -191,9 +191,9 @@ class Experiments:
 
     # calibration ------------------------------------------------------------------------------------------------------
 
-    def calibrate(self, seconds: float) -> Task:
+    def calibrate(self, seconds: float = 10.0) -> Task:
         """Measure the cluster of the settings with their problem."""
-        session, settings = self._session, self._session.settings
+        session, settings = self._session, self._session.next_run.settings
         seconds = check_number("seconds", seconds, 1, 3600)
         why = self.why_not_calibrate()
         if why:
@@ -216,22 +216,22 @@ class Experiments:
 
     def why_not_calibrate(self) -> str:
         """The reason why the cluster cannot be calibrated now, or ""."""
-        session, cluster = self._session, self._session.settings.cluster
+        session, cluster = self._session, self._session.next_run.settings.cluster
         if cluster.virtual_time and cluster.costs is None:
             return "the engine is simulated, and its times are settings, so there is nothing to measure. Choose the engine dask."
         if not cluster.virtual_time and is_simulation_only() and session.processes.cluster.starts_processes:
             return "processes are not started here (LABKIT_LIGHT is set), so there is nothing to measure."
         if self.active:
             return self._wait_for_task()
-        if session.active:
+        if session.displayed.active:
             return "a run is active, and nothing else may run on the cluster while it is measured. Press Stop first."
         return ""
 
     # forecasts ------------------------------------------------------------------------------------------------------
 
-    def forecast(self, workers: int, hosts: int | None, seeds: int) -> Task:
+    def forecast(self, workers: int, hosts: int | None = None, seeds: int = 3) -> Task:
         """Forecast the run of the settings with another number of workers, and beside it with the present one."""
-        settings = self._session.settings
+        settings = self._session.next_run.settings
         calibration = self._calibration("forecast")
         sizes = sorted({settings.cluster.workers, _count("workers", workers, 100_000)})
         hosts = None if hosts is None else _count("hosts", hosts, MOST_HOSTS)
@@ -252,12 +252,12 @@ class Experiments:
 
         return self._start("forecast", f"simulating {workers:,} workers", work, over)
 
-    def play_forecast(self, workers: int, hosts: int | None) -> None:
+    def play_forecast(self, workers: int, hosts: int | None = None) -> None:
         """Start a simulated run of the settings with another number of workers, on a cluster with the measured costs. The
         displayed run becomes the reference run.
         """
         session = self._session
-        settings, calibration = session.settings, self._calibration("run")
+        settings, calibration = session.next_run.settings, self._calibration("run")
         workers = _count("workers", workers, 100_000)
         hosts = None if hosts is None else _count("hosts", hosts, MOST_HOSTS)
         spec = settings.cluster
@@ -265,7 +265,7 @@ class Experiments:
             workers, spec.servers, hosts=hosts, slow=slow_with(spec.slow, workers), **calibrated_options(spec)
         )
         made = replace(settings, spec=replace(settings.spec, cluster=replace(cluster.spec, record=True)))
-        if session.run is not None and not session.shows_preview:
+        if session.displayed.run is not None and not session.displayed.is_preview:
             session.pin()
         session.start(made, ())
 
@@ -277,9 +277,9 @@ class Experiments:
 
     # sweeps -----------------------------------------------------------------------------------------------------------
 
-    def sweep(self, setting: str, values: Iterable[Any] | None, seeds: int) -> Task:
+    def sweep(self, setting: str, values: Iterable[Any] | None = None, seeds: int = 3) -> Task:
         """Simulate the run of the settings with several values of one setting."""
-        now, calibration = self._session.settings, self._session.calibration
+        now, calibration = self._session.next_run.settings, self._session.calibration
         _count("seeds", seeds, MOST_SEEDS)
         if setting in RESULTS:
             raise BadInput(
@@ -332,8 +332,8 @@ class Experiments:
         """The reason why nothing can be forecast or swept now, or ""."""
         if self.active:
             return self._wait_for_task()
-        session = self._session
-        if session.previewing or (session.state == "running" and not session.simulated):
+        shown = self._session.displayed
+        if shown.previewing or (self._session.playback.state == "running" and not shown.simulated):
             return "the simulations would take time from the processes of the active run. Press Pause or Stop first."
         return ""
 

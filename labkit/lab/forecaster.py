@@ -44,6 +44,18 @@ def calibrated_options(spec: ClusterSpec) -> dict[str, Any]:
     return {"pace": spec.compute, "server_time": spec.server_time, "replicas": spec.replicas, **links}
 
 
+def forecaster_of(settings: Settings, calibration: Calibration | None) -> Forecaster | None:
+    """Return the forecast of a run with these settings, which is not computed yet; None if there is nothing to forecast, or if
+    the run is simulated with the calibration itself.
+    """
+    if calibration is None or not can_forecast(settings):
+        return None
+    costs, same = settings.cluster.costs, replace(calibration.costs, hosts=1)
+    if settings.cluster.virtual_time and costs is not None and replace(costs, hosts=1) == same:
+        return None
+    return Forecaster(calibration, settings)
+
+
 class Forecaster:
     """The forecast of one run, which is computed by `advance`, and follows the run by `follow`.
 

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ..calibration import Calibration, Forecasts
+from ..engines import command_methods
 from ..engines.base import Cluster
-from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw, log_text, parse_log
+from ..engines.command_words import WORDS
+from ..engines.commands import Command, Kill, log_text, parse_log
 from ..engines.dask import DaskCluster
-from ..errors import BadInput, LabkitError, shown
+from ..errors import BadInput, LabkitError, nearest, shown
 from ..narrative import log_lines, sentence
 from ..narrative.log import Log
 from ..problem import Problem
@@ -32,8 +34,7 @@ from ..trace import Trace
 from ..trace.schema import NANO
 from ..views import LabFigure, overview
 from ..views.forecast import comparison_table
-from . import actions
-from .actions import Action
+from .buttons import Button
 from .cells import forget, in_kernel, output_name, remember, stale, this_cell, this_execution
 from .command_thread import CommandQueue
 from .control_widget import ControlWidget
@@ -132,6 +133,7 @@ class Lab:
         self._pressed: Command | None = None  # the last button, if it is one of a command
         self._experiments = Experiments(self.session, self._experiment_changed)
         self.session.occupied = self._experiments.occupied
+        self._buttons = self._make_buttons()
         if run is not None:
             self.session.adopt(run, settings, play=speed is not None)
         self._page: Page | None = None
@@ -152,27 +154,27 @@ class Lab:
 
         It returns at once; see `wait`.
         """
-        return self._do(actions.Start())
+        return self._do("run")
 
     def pause(self) -> Self:
         """Pause the run (or the replay)."""
-        return self._do(actions.Pause())
+        return self._do("pause")
 
     def resume(self) -> Self:
         """Continue after a pause."""
-        return self._do(actions.Resume())
+        return self._do("resume")
 
     def stop(self) -> Self:
         """End the run now, with a final evaluation. This also ends a scenario."""
-        return self._do(actions.Stop())
+        return self._do("stop")
 
     def reset(self) -> Self:
         """End the run, and prepare the same run again, with the same settings and the same seed."""
-        return self._do(actions.Reset())
+        return self._do("reset")
 
     def step(self) -> Self:
         """Go to the next applied update, and pause there."""
-        return self._do(actions.Step())
+        return self._do("step")
 
     def seek(self, seconds: float) -> Self:
         """Show an earlier time of the run in all panels.
@@ -184,13 +186,13 @@ class Lab:
         """
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
             raise BadInput(f"seek({seconds!r}): give a time of the run in seconds, 0 or more.")
-        self.session.seek(round(min(seconds, 1e9) * NANO))
+        self.session.playback.seek(round(min(seconds, 1e9) * NANO))
         self._changed()
         return self
 
     def live(self) -> Self:
         """Show the present again."""
-        self.session.live()
+        self.session.playback.live()
         self._queue.wake()
         return self
 
@@ -199,7 +201,7 @@ class Lab:
 
         The previous run becomes the reference run.
         """
-        return self._do(actions.WhatIf())
+        return self._do("what_if")
 
     def wait(self, timeout: float | None = None, *, fast: bool = False) -> Self:
         """Wait until the lab is idle.
@@ -222,14 +224,14 @@ class Lab:
             The error that ended the run, if it was an error.
         """
         self._display()
-        if self.session.run is self._given_run and self.session.simulated and not self._queue.held:
-            self._do(actions.Resume())
+        if self.session.displayed.run is self._given_run and self.session.displayed.simulated and not self._queue.held:
+            self._do("resume")
         try:
             self._queue.rest(timeout, fast or not in_kernel())
         except KeyboardInterrupt:
-            self.press(actions.Stop())
+            self.press("stop")
             raise
-        run = self.session.run
+        run = self.session.displayed.run
         error: Exception | None = run.engine.error if run is not None else None
         if error is None:
             error = self._queue.error
@@ -238,7 +240,7 @@ class Lab:
         self._changed()
         if self._page is not None:
             self._page.join(10)  # the last frame
-        self._renew_static(self.session.moment(), SAVED)
+        self._renew_static(self.session.playback.moment(), SAVED)
         return self
 
     # changing ---------------------------------------------------------------------------------------------------------
@@ -251,9 +253,7 @@ class Lab:
         **settings : object
             New values by the names of settings, as `workers=8`.
         """
-        self._check_open()
-        self.session.change(settings)
-        return self._do(actions.ChangeSettings(settings))
+        return self._do("set", settings)
 
     def control(self, name: str) -> ipywidgets.Widget:
         """Return a widget that shows and changes a setting, for a layout of your own.
@@ -284,14 +284,14 @@ class Lab:
         >>> lab.close()
         """
         self._check_open()
-        made = ControlWidget(name, lambda: self.session.settings, self._choose)
+        made = ControlWidget(name, lambda: self.session.next_run.settings, self._choose)
         if not self._controls:
-            self.session.observe_settings(self._show_controls)
+            self.session.next_run.observe(self._show_controls)
         self._controls.append(made)
         return made.widget
 
     def _choose(self, name: str, value: Any) -> None:
-        self.press(actions.ChangeSettings({name: value}))
+        self.press("set", {name: value})
 
     def _show_controls(self) -> None:
         for control in list(self._controls):
@@ -305,8 +305,7 @@ class Lab:
         answer : int or str
             The number of the answer, from 0, or its text.
         """
-        self._scenarios.commit(answer)
-        return self._do(actions.Answer(answer))
+        return self._do("answer", answer)
 
     def play(self, scenario: str) -> Self:
         """Play a scenario.
@@ -316,7 +315,7 @@ class Lab:
         scenario : str
             The name of the scenario, see `scenarios`.
         """
-        return self._do(actions.PlayScenario(scenario))
+        return self._do("play", scenario)
 
     def pin(self, number: int | None = None) -> Self:
         """Make a run the reference run, with which later runs are compared in the panels.
@@ -326,15 +325,15 @@ class Lab:
         number : int, optional
             The number of the run in the table. By default the displayed run.
         """
-        return self._do(actions.Pin(number))
+        return self._do("pin", number)
 
     def undo(self) -> Self:
         """Undo the last fault, or the last change of settings, that was made on the page or with a method of the lab."""
-        return self._do(actions.Undo())
+        return self._do("undo")
 
     def unpin(self) -> Self:
         """Remove the reference run."""
-        return self._do(actions.Unpin())
+        return self._do("unpin")
 
     def show_run(self, number: int) -> Self:
         """Show a finished run again.
@@ -344,7 +343,7 @@ class Lab:
         number : int
             The number of the run in the table.
         """
-        return self._do(actions.ShowRun(number))
+        return self._do("show_run", number)
 
     # calibrating and forecasting ---------------------------------------------------------------------------------------
 
@@ -379,7 +378,7 @@ class Lab:
         >>> print(f"{1000 * calibration.costs.gradient(1000, 32):.2f} ms")
         1.00 ms
         """
-        self._experiment(actions.Calibrate(seconds))
+        self._experiment("calibrate", seconds)
         return self
 
     @property
@@ -410,7 +409,7 @@ class Lab:
         It has the measured and the forecast throughput and mean staleness, with the difference in per cent of the measured
         value. None without a forecast, or with too few gradients.
         """
-        return comparison_table(self.session.forecast, self.trace, self.session.moment())
+        return comparison_table(self.session.forecast, self.trace, self.session.playback.moment())
 
     def forecast(self, workers: int, *, hosts: int | None = None, seeds: int = 3) -> Forecasts:
         """Forecast the run of the present settings with another number of workers, as `lk.forecast` does.
@@ -451,7 +450,7 @@ class Lab:
         >>> forecasts.sweep.values("workers")
         [4, 32]
         """
-        found: Forecasts = self._experiment(actions.Forecast(workers, hosts, seeds))
+        found: Forecasts = self._experiment("forecast", workers, hosts, seeds)
         return found
 
     def play_forecast(self, workers: int, *, hosts: int | None = None) -> Self:
@@ -466,7 +465,7 @@ class Lab:
         hosts : int, optional
             The number of hosts. None: as many as were measured.
         """
-        return self._do(actions.PlayForecast(workers, hosts))
+        return self._do("play_forecast", workers, hosts)
 
     def sweep(self, setting: str, values: Iterable[Any] | None = None, *, seeds: int = 3) -> Sweep:
         """Simulate runs of the present settings with several values of one setting, as `lk.sweep` does.
@@ -506,19 +505,18 @@ class Lab:
         [0, 1, 3]
         """
         several = None if values is None else (values,) if isinstance(values, str) else _values(values)
-        found: Sweep = self._experiment(actions.Sweep(setting, several, seeds))
+        found: Sweep = self._experiment("sweep", setting, several, seeds)
         return found
 
     def cancel(self) -> Self:
         """Cancel the calibration, the forecast or the sweep in progress, if there is one."""
-        return self._do(actions.Cancel())
+        return self._do("cancel")
 
-    def _experiment(self, action: Action) -> Any:
-        """Execute an action that starts a task, and wait for the result of the task. Ctrl-C cancels it."""
+    def _experiment(self, name: str, *arguments: Any) -> Any:
+        """Start the task of a button, and wait for its result. Ctrl-C cancels it."""
         self._check_open()
         self._display()
-        task: Task = self._queue.call(action.progress, self._operation(action))
-        self._changed()
+        task: Task = self._call(name, *arguments)
         return task.wait()
 
     def _experiment_changed(self) -> None:
@@ -547,107 +545,37 @@ class Lab:
         BadInput
             For other commands, if no run is active.
         """
-        return self._do(actions.Execute(command))
+        self._check_open()
+        words = WORDS.get(type(command))
+        self._execute(words.progress if words is not None else "working", self.session.history.execute, command)
+        return self
 
-    def slow(self, role: str, factor: float) -> Self:
-        """Make a role compute slower.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        factor : float
-            How many times slower than normal, from 0.001 to 1000; 1 undoes it.
-        """
-        return self.execute(Slow(role, factor))
-
-    def kill(self, role: str, restart: bool = True) -> Self:
-        """Kill a role. On a cluster, its process is killed with SIGKILL.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        restart : bool, default: True
-            Whether the role is restarted automatically. Otherwise it is down until `restart(role)` is called, as after the Kill
-            button, so that the effect of its absence can be observed.
-        """
-        return self.execute(Kill(role, restart=restart))
-
-    def restart(self, role: str) -> Self:
-        """Restart a role that is down. Its next incarnation restores the last checkpoint.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        """
-        return self.execute(Restart(role))
-
-    def freeze(self, role: str) -> Self:
-        """Suspend the process of a role (SIGSTOP).
-
-        It is declared lost after the heartbeat timeout of the cluster (`patience`).
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        """
-        return self.execute(Freeze(role))
-
-    def thaw(self, role: str) -> Self:
-        """Resume a suspended process.
-
-        If its incarnation was declared lost in the meantime, the process must exit.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        """
-        return self.execute(Thaw(role))
-
-    def cut(self, role: str, peer: str | None = None) -> Self:
-        """Cut the links of a role.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        peer : str, optional
-            The role at the other end. By default all links are cut.
-        """
-        return self.execute(Cut(role, peer))
-
-    def reconnect(self, role: str, peer: str | None = None) -> Self:
-        """Undo `cut`. Messages that were held back are delivered now.
-
-        Parameters
-        ----------
-        role : str
-            The role, as "worker-2".
-        peer : str, optional
-            The role at the other end. By default all links are reconnected.
-        """
-        return self.execute(Reconnect(role, peer))
+    slow = command_methods.slow
+    kill = command_methods.kill
+    restart = command_methods.restart
+    freeze = command_methods.freeze
+    thaw = command_methods.thaw
+    cut = command_methods.cut
+    reconnect = command_methods.reconnect
+    delay = command_methods.delay
+    drop = command_methods.drop
 
     # reading, at any time and from any thread ---------------------------------------------------------------------------
 
     @property
     def trace(self) -> Trace:
         """The trace of the displayed run; before the first run, an empty trace of the next run."""
-        return self.session.trace
+        return self.session.displayed.trace
 
     @property
     def latest(self) -> Run | None:
         """The displayed run; None before the first run."""
-        return self.session.run
+        return self.session.displayed.run
 
     @property
     def settings(self) -> Settings:
         """The settings of the next run."""
-        return self.session.settings
+        return self.session.next_run.settings
 
     @property
     def cluster(self) -> DaskCluster:
@@ -667,12 +595,12 @@ class Lab:
     @property
     def log(self) -> Log:
         """The events up to the displayed time, one per line."""
-        return Log(log_lines(self.trace, self.session.moment()))
+        return Log(log_lines(self.trace, self.session.playback.moment()))
 
     @property
     def sentence(self) -> str:
         """The content of the panels as text, in a few sentences."""
-        return sentence(self.trace, self.session.moment(), self.session.reference)
+        return sentence(self.trace, self.session.playback.moment(), self.session.reference)
 
     @property
     def question(self) -> str | None:
@@ -720,7 +648,7 @@ class Lab:
         LabFigure
             A matplotlib Figure.
         """
-        return overview(self.trace, self.session.moment(), self.session.reference)
+        return overview(self.trace, self.session.playback.moment(), self.session.reference)
 
     # as a text --------------------------------------------------------------------------------------------------------
 
@@ -747,11 +675,11 @@ class Lab:
         strategy=ssp&...workers=8...
         """
         scenario = self._scenarios.scenario
-        done = log_text(list(self.session.command_log())) if scenario is None else ""
+        done = log_text(self.session.displayed.command_log()) if scenario is None else ""
         panels = self._page.chosen if self._page is not None else None
         more = {"scenario": scenario.name if scenario else "", "panels": ",".join(panels or ()), "done": done}
         given = {name: text for name, text in more.items() if text}
-        return share_text(self.session.began_with if done else self.session.settings, **given)
+        return share_text(self.session.displayed.began_with if done else self.settings, **given)
 
     @classmethod
     def from_share_text(cls, text: str, **options: Any) -> Lab:
@@ -780,36 +708,39 @@ class Lab:
 
     # the page ---------------------------------------------------------------------------------------------------------
 
-    def press(self, action: Action) -> None:
-        """Execute an action of the page as soon as possible. An error is shown on the page, and not raised.
+    def press(self, name: str, *arguments: object) -> None:
+        """Do what a button of the page does, as soon as possible. An error is shown on the page, and not raised.
 
         Parameters
         ----------
-        action : Action
-            The action.
+        name : str
+            The name of the button: that of a method of the lab which does the same, as "pause" or "kill".
+        *arguments : object
+            What the page sends: the arguments of the method, and {name: value or text} for "set".
+
+        Raises
+        ------
+        BadInput
+            If there is no such button.
+        TypeError
+            If it takes another number of arguments.
         """
         if self._closed:
             return
+        if name not in self._buttons:
+            raise nearest("button", name, self._buttons)
+        button = self._buttons[name]
         try:
-            match action:
-                case actions.Seek(seconds=seconds):
-                    self.seek(seconds)
-                    return
-                case actions.BackToLive():
-                    self.live()
-                    return
-                case actions.ChangeSettings(settings=settings):
-                    action = actions.ChangeSettings(self._read(settings))
-                    self.session.change(action.settings)
-                case actions.Answer(answer=answer):
-                    self._scenarios.commit(answer)
+            given = button.arguments(arguments)
+            if button.at_once is not None:
+                button.at_once(*given)
         except LabkitError as error:
             self._queue.refuse(str(error))
             return
-        self._pressed = action.command if isinstance(action, actions.Execute) else None
-        self._queue.press(
-            action.progress, self._operation(action), once=action.once, holds=isinstance(action, actions.Pause)
-        )
+        if button.operation is not None:
+            self._pressed = given[0] if given and isinstance(given[0], Command) else None
+            holds = button.holds and self.session.displayed.active
+            self._queue.press(button.doing, partial(button.operation, *given), button.once, holds)
 
     def _watched(self) -> bool:
         return self._page is not None and self._page.watched
@@ -844,7 +775,7 @@ class Lab:
         assert self._page is not None
         if self._closed:
             self._static.show(
-                static_page(self.trace, self.session.moment(), self.session.reference, CLOSED), repr(self)
+                static_page(self.trace, self.session.playback.moment(), self.session.reference, CLOSED), repr(self)
             )
             return
         execution = this_execution()
@@ -852,7 +783,7 @@ class Lab:
             return  # `lab.wait()` at the end of a cell has displayed it, and the cell displays its last value
         self._displayed, self._displayed_by = True, execution
         display(widget_view(self._page.widget), raw=True)
-        first = static_page(self.trace, self.session.moment(), self.session.reference, SAVED, picture=False)
+        first = static_page(self.trace, self.session.playback.moment(), self.session.reference, SAVED, picture=False)
         self._static.show(first, repr(self))
         self._page.displayed()
         self._changed()
@@ -861,7 +792,7 @@ class Lab:
         """The page is drawn and nothing moves. Renew the static output once per run, if a browser shows the page: in a notebook
         that runs without a browser, `wait` does it while the cell can still receive it.
         """
-        if self._watched() and self.session.state in ("over", "failed"):
+        if self._watched() and self.session.playback.state in ("over", "failed"):
             self._renew_static(self.trace.watermark(), SAVED)
 
     def _renew_static(self, t: int, state: str) -> None:
@@ -892,14 +823,16 @@ class Lab:
                 return
             self._closed = True
         self._experiments.close()
-        if self._given_run is None or self.session.run is not self._given_run:
+        if self._given_run is None or self.session.displayed.run is not self._given_run:
             with contextlib.suppress(LabkitError, RuntimeError):
                 self._queue.call("closing", self.session.end)
         else:
-            self.session.run = copy(self._given_run)  # a closed lab shows it, and does not keep it (see `cells.py`)
+            self.session.displayed.run = copy(
+                self._given_run
+            )  # a closed lab shows it, and does not keep it (see `cells.py`)
         self._given_run = None
         self._queue.close()
-        self._renew_static(self.session.moment(), CLOSED)
+        self._renew_static(self.session.playback.moment(), CLOSED)
         if self._page is not None:
             self._page.close()
         for control in self._controls:
@@ -925,68 +858,66 @@ class Lab:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    # executing actions ---------------------------------------------------------------------------------------------
+    # buttons ----------------------------------------------------------------------------------------------------------
 
-    def _operation(self, action: Action) -> Callable[[], Any]:
-        """Return the function that executes an action on the command thread."""
-        session, scenarios = self.session, self._scenarios
-        match action:
-            case actions.Start():
-                return scenarios.start
-            case actions.Pause():
-                return session.pause
-            case actions.Resume():
-                return session.resume
-            case actions.Stop():
-                return self._stop
-            case actions.Reset():
-                return scenarios.reset
-            case actions.Step():
-                return session.step
-            case actions.WhatIf():
-                return session.what_if
-            case actions.Answer():
-                return scenarios.show_result
-            case actions.Unpin():
-                return session.unpin
-            case actions.Execute(command=command):
-                return partial(session.execute, command)
-            case actions.PlayScenario(scenario=name):
-                return partial(self._play, name)
-            case actions.Pin(number=number):
-                return partial(session.pin, number)
-            case actions.Undo():
-                return session.undo
-            case actions.ShowRun(number=number):
-                return partial(scenarios.show_run, number)
-            case actions.ChangeSettings(settings=settings):
-                return partial(session.set_options, settings)
-            case actions.Calibrate(seconds=seconds):
-                return partial(self._experiments.calibrate, seconds)
-            case actions.Forecast(workers=workers, hosts=hosts, seeds=seeds):
-                return partial(self._experiments.forecast, workers, hosts, seeds)
-            case actions.PlayForecast(workers=workers, hosts=hosts):
-                return partial(self._experiments.play_forecast, workers, hosts)
-            case actions.Sweep(setting=setting, values=values, seeds=seeds):
-                return partial(self._experiments.sweep, setting, values, seeds)
-            case actions.Cancel():
-                return self._experiments.cancel
-        raise TypeError(f"{action!r} is not executed on the command thread")
+    def _make_buttons(self) -> dict[str, Button]:
+        session, scenarios, experiments = self.session, self._scenarios, self._experiments
+        playback, history = session.playback, session.history
+        return {
+            "run": Button(scenarios.start, "starting", once=True),
+            "pause": Button(playback.pause, "pausing", holds=True),
+            "resume": Button(playback.resume, "resuming"),
+            "stop": Button(self._stop, "stopping"),
+            "reset": Button(scenarios.reset, "resetting", once=True),
+            "step": Button(session.step, "stepping"),
+            "seek": Button(at_once=self.seek),
+            "live": Button(at_once=self.live),
+            "what_if": Button(session.what_if, "repeating", once=True),
+            "set": Button(session.displayed.set_options, "setting", at_once=history.change, read=self._read),
+            "undo": Button(history.undo, "undoing"),
+            "play": Button(self._play, "starting", once=True),
+            "answer": Button(lambda answer: scenarios.show_result(), "starting", at_once=scenarios.commit),
+            "pin": Button(session.pin, "pinning"),
+            "unpin": Button(session.unpin, "unpinning"),
+            "show_run": Button(scenarios.show_run, "loading"),
+            "calibrate": Button(experiments.calibrate, "starting to calibrate", once=True),
+            "forecast": Button(experiments.forecast, "starting to forecast", once=True),
+            "play_forecast": Button(experiments.play_forecast, "starting", once=True),
+            "sweep": Button(experiments.sweep, "starting the sweep", once=True),
+            "cancel": Button(experiments.cancel, "cancelling"),
+            **{
+                kind.word: Button(history.execute, words.progress, read=partial(_command_of_button, kind))
+                for kind, words in WORDS.items()
+            },
+        }  # fmt: skip
 
     def _check_open(self) -> None:
         if self._closed:
             raise BadInput("This lab is closed; make a new one.")
 
-    def _do(self, action: Action) -> Self:
+    def _do(self, name: str, *arguments: Any) -> Self:
+        """Do what a button does, and wait for it."""
         self._check_open()
-        self._pressed = None
-        self._queue.call(action.progress, self._operation(action))
-        self._changed()
+        self._call(name, *arguments)
         return self
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        button = self._buttons[name]
+        if button.at_once is not None:
+            button.at_once(*arguments)
+        assert button.operation is not None
+        return self._execute(button.doing, button.operation, *arguments)
+
+    def _execute(self, doing: str, operation: Callable[..., Any], *arguments: Any) -> Any:
+        """Execute an operation on the command thread, and return its result."""
+        self._pressed = None
+        result = self._queue.call(doing, partial(operation, *arguments))
+        self._changed()
+        return result
 
     def _stop(self) -> None:
         """Stop the run. If none is active, cancel the task in progress."""
-        if not self.session.active:
+        if not self.session.displayed.active:
             self._experiments.cancel()
         self._scenarios.stop()
 
@@ -1003,7 +934,7 @@ class Lab:
         """Convert texts from the page to values, for example `"8"` to a seed. An empty field means None if the setting
         may be None; otherwise the setting keeps its value.
         """
-        now = self.session.settings
+        now = self.session.next_run.settings
         known = now.options()
         given = {
             name: value for name, value in settings.items() if value != "" or (name in known and known[name].optional)
@@ -1020,6 +951,12 @@ class Lab:
 
         if not self._displayed and not self._closed and in_kernel():
             display(self)
+
+
+def _command_of_button(kind: Any, role: Any, *arguments: Any) -> Command:
+    """Return the command of a button. A role that is killed by a button stays down until it is restarted by a button."""
+    made: Command = kind(role, *arguments, **({"restart": False} if kind is Kill else {}))
+    return made
 
 
 def _values(given: Any) -> tuple[Any, ...]:

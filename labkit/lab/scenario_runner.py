@@ -101,7 +101,7 @@ class ScenarioRunner:
 
     def abort(self) -> None:
         """Stop advancing, and leave the scenario, because `advance` raised an error."""
-        self.session.halt()
+        self.session.playback.halt()
         self._leave()
 
     # advancing ------------------------------------------------------------------------------------------------------
@@ -112,19 +112,19 @@ class ScenarioRunner:
         if session.advance():
             self._step_over()
         waits = self._playing is not None and self._playing.question is not None and not self.asked and self.step == 0
-        if waits and not session.previewing and session.run is not None:
-            self.asked = session.run.engine.seconds >= self._playing.asks_at  # type: ignore[union-attr]
+        if waits and not session.displayed.previewing and session.displayed.run is not None:
+            self.asked = session.displayed.run.engine.seconds >= self._playing.asks_at  # type: ignore[union-attr]
             if self.asked and self._watched():
-                session.hold()
+                session.playback.hold()
         return session.next_advance()
 
     def finish(self) -> None:
         """Advance a simulated run by one slice, as fast as possible."""
-        self.session.finish()
+        self.session.playback.finish()
 
     def _step_over(self) -> None:
         """Start the next step after the run of a step has ended, unless a question waits for its answer."""
-        scenario, run = self._playing, self.session.run
+        scenario, run = self._playing, self.session.displayed.run
         if scenario is None or run is None or run.stopped_by in ("user", "error", "interrupted"):
             return
         if scenario.question is not None and self.answer is None:
@@ -136,7 +136,7 @@ class ScenarioRunner:
 
     def settings_of(self, scenario: Scenario, step: int) -> Settings:
         """Return the settings of one step: the session's engine and speed, then the scenario's settings, then the step's."""
-        now = self.session.settings
+        now = self.session.next_run.settings
         default = Settings().changed(engine=now.cluster.engine, speed=now.speed)
         return default.changed(**{**scenario.settings, **scenario.steps[step].settings})
 

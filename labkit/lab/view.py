@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..calibration import Calibration, Forecasts
-from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Thaw
+from ..engines.command_words import WORDS
+from ..engines.commands import Command, Cut, Freeze, Kill
 from ..errors import LabkitError
 from ..trace import Trace
 from ..trace.role_states import FAR_FUTURE, GONE, conditions, slowed, undoable
 from ..trace.schema import NANO
 from ..views.forecast import RunForecast
-from .actions import COMMAND_PROGRESS, Action, Calibrate, Cancel, Forecast, PlayForecast, Start, Stop, Sweep
 from .experiments import ExperimentProgress, Experiments, Swept
 from .run_table import Entry
 from .scenario_runner import ScenarioRunner
@@ -20,9 +20,8 @@ from .scenarios.scenario import Scenario
 from .session import Session
 from .settings import Settings
 
-# conditions, and the commands that begin and end them
+# conditions, and the commands that begin them
 ENTERS: dict[str, type[Command]] = {**dict.fromkeys(GONE, Kill), "frozen": Freeze, "cut off": Cut}
-LEAVES: dict[str, type[Command]] = {**dict.fromkeys(GONE, Restart), "frozen": Thaw, "cut off": Reconnect}
 
 
 @dataclass(frozen=True)
@@ -43,12 +42,12 @@ class View:
     - `slow`: {role: slowdown factor} at `t`. `conditions`: {role: "killed", "frozen", ...} at `t`. `changing`: {role:
       "stopping", "restarting", ...} of those for which the present has a command in progress, or another condition.
     - `supported`: the commands that the engine executes. `undo`: {role: words of the commands that would undo something
-      now}. `actions`: the classes of the actions that are available now.
+      now}. `available`: the names of the buttons that have an effect now.
     - `dashboard`: the address of Dask's dashboard, or None.
     - `notice`: which settings the last change of a setting has changed, too, or "". `undoes`: what Undo undoes, or "".
     - `forecast`: the forecast of the displayed run, or None. `calibration`: the measured costs of the cluster, or None.
     - `task`: the progress of the last calibration, forecast or sweep, or None. `forecasts`, `swept`: the results of the last
-      forecast of another size, and of the last sweep (so far), or None. `why_not`: {action: why it is not available}.
+      forecast of another size, and of the last sweep (so far), or None. `why_not`: {button: why it is not available}.
     """
 
     trace: Trace
@@ -76,7 +75,7 @@ class View:
     conditions: dict[str, str]
     supported: frozenset[type[Command]]
     undo: dict[str, frozenset[str]]
-    actions: frozenset[type[Action]]
+    available: frozenset[str]
     dashboard: str | None
     notice: str = ""
     undoes: str = ""
@@ -85,7 +84,7 @@ class View:
     task: ExperimentProgress | None = None
     forecasts: Forecasts | None = None
     swept: Swept | None = None
-    why_not: Mapping[type[Action], str] = field(default_factory=dict)
+    why_not: Mapping[str, str] = field(default_factory=dict)
     changing: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -100,61 +99,70 @@ def make_view(
 ) -> View:  # fmt: skip
     """Make the view of the present state of the session, the scenario and the experiments. `command`: the one in progress."""
     experiments = experiments if experiments is not None else Experiments(session, lambda: None)
-    why_not = _why_not(session, experiments)
-    run, settings, position = session.run, session.settings, session.position
-    trace = session.trace if run is None else run.engine.trace
+    why_not, playback, history = _why_not(session, experiments), session.playback, session.history
+    run, settings, position = session.displayed.run, session.next_run.settings, playback.position
+    trace = session.displayed.trace if run is None else run.engine.trace
     recorded = trace.watermark()
     t = recorded if position is None else min(position, recorded)
-    shown, scenario, reference = session.shown_settings, runner.scenario, session.reference
+    shown, scenario, reference = session.displayed.settings, runner.scenario, session.reference
     limit = trace.header.budget.seconds
     failed = run.engine.error if run is not None else None
     shown_conditions = conditions(trace, t)
     return View(
         trace=trace, t=t, recorded=recorded,
-        ends=None if limit is None or session.shows_preview else round(limit * NANO),
-        live=position is None, state=session.state, replaying=session.replaying, simulated=session.simulated,
+        ends=None if limit is None or session.displayed.is_preview else round(limit * NANO),
+        live=position is None, state=playback.state, replaying=playback.replaying, simulated=session.displayed.simulated,
         reference=reference if reference is not trace else None, settings=settings, shown=shown,
         changed=_changed(settings, shown) if run is not None else (), entries=tuple(session.table),
-        processes=session.processes.progress() if session.previewing else "", busy=busy,
+        processes=session.processes.progress() if session.displayed.previewing else "", busy=busy,
         problem=problem or (str(failed) if failed is not None else ""), scenario=scenario, step=runner.step,
         text=_text(scenario, runner.step), asked=runner.asked and runner.question is not None, answer=runner.answer,
         slow=_slow(session, trace, t), conditions={trace.roles[r]: how for r, how in shown_conditions.items()},
-        supported=run.engine.supported_commands if session.active and run else frozenset(), undo=undoable(trace),
-        actions=session.actions | _actions(experiments, why_not), dashboard=_dashboard(session), notice=session.notice,
-        undoes=session.undoes, forecast=session.forecast, calibration=session.calibration,
+        supported=run.engine.supported_commands if session.displayed.active and run else frozenset(), undo=undoable(trace),
+        available=_available(session, experiments, why_not), dashboard=_dashboard(session), notice=history.notice,
+        undoes=history.undoes, forecast=session.forecast, calibration=session.calibration,
         task=experiments.task.progress if experiments.task is not None else None, forecasts=experiments.forecasts,
         swept=experiments.swept, why_not=why_not,
-        changing=_changing(trace, shown_conditions, command) if position is None and session.active else {},
+        changing=_changing(trace, shown_conditions, command) if position is None and session.displayed.active else {},
     )  # fmt: skip
 
 
 def _changing(trace: Trace, shown: Mapping[int, str], command: Command | None) -> dict[str, str]:
     """Return what happens to roles: because of the command in progress, and of conditions that are not displayed yet."""
     now = conditions(trace, FAR_FUTURE)
-    found: dict[str, type[Command]] = {
-        trace.roles[role]: ENTERS[now[role]] if role in now else LEAVES[shown[role]]
+    found: dict[str, type[Command] | None] = {
+        trace.roles[role]: ENTERS[now[role]] if role in now else WORDS[ENTERS[shown[role]]].undone_by
         for role in sorted({*now, *shown}) if now.get(role) != shown.get(role)
     }  # fmt: skip
-    if command is not None and type(command) in COMMAND_PROGRESS:
+    if command is not None and type(command) in WORDS:
         found[command.role] = type(command)  # type: ignore[attr-defined]
-    return {role: COMMAND_PROGRESS[kind] for role, kind in found.items()}
+    return {role: WORDS[kind].progress for role, kind in found.items() if kind is not None}
 
 
-def _why_not(session: Session, experiments: Experiments) -> dict[type[Action], str]:
-    """Return {action: why it is not available} of the experiments, and of Start."""
-    simulate, measured = experiments.why_not_simulate(), session.calibration is not None
-    forecast = simulate or ("" if measured else "the cluster is not calibrated yet.")
-    run = experiments.occupied(session.settings) or ("" if measured else "the cluster is not calibrated yet.")
-    found: dict[type[Action], str] = {
-        Calibrate: experiments.why_not_calibrate(), Forecast: forecast, Sweep: simulate, PlayForecast: run,
-        Start: experiments.occupied(session.settings),
+def _why_not(session: Session, experiments: Experiments) -> dict[str, str]:
+    """Return {button: why it is not available} of the experiments, and of `run`."""
+    simulate, occupied = experiments.why_not_simulate(), experiments.occupied(session.next_run.settings)
+    uncalibrated = "" if session.calibration is not None else "the cluster is not calibrated yet."
+    found = {
+        "calibrate": experiments.why_not_calibrate(), "forecast": simulate or uncalibrated, "sweep": simulate,
+        "play_forecast": occupied or uncalibrated, "run": occupied,
     }  # fmt: skip
-    return {action: why for action, why in found.items() if why}
+    return {name: why for name, why in found.items() if why}
 
 
-def _actions(experiments: Experiments, why_not: Mapping[type[Action], str]) -> set[type[Action]]:
-    available: set[type[Action]] = {kind for kind in (Calibrate, Forecast, PlayForecast, Sweep) if kind not in why_not}
-    return available | ({Cancel, Stop} if experiments.active else set())
+def _available(session: Session, experiments: Experiments, why_not: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of the buttons that have an effect now."""
+    shown, playback = session.displayed, session.playback
+    exists, active, back = shown.run is not None, shown.active, playback.position is not None
+    found = {
+        "set": True, **{name: name not in why_not for name in ("run", "calibrate", "forecast", "play_forecast", "sweep")},
+        "pause": playback.can_pause, "resume": (active or back) and not playback.can_pause,
+        "stop": active or experiments.active, "cancel": experiments.active,
+        "reset": exists, "seek": exists, "pin": exists, "unpin": session.reference is not None,
+        "what_if": shown.simulated and not shown.is_preview, "live": back, "undo": bool(session.history.undoes),
+        "step": back or (active and not shown.previewing) or (not exists and shown.settings.cluster.virtual_time),
+    }  # fmt: skip
+    return frozenset(name for name, is_available in found.items() if is_available)
 
 
 def _text(scenario: Scenario | None, step: int) -> str:
@@ -171,13 +179,13 @@ def _changed(settings: Settings, shown: Settings) -> tuple[str, ...]:
 
 
 def _slow(session: Session, trace: Trace, t: int) -> dict[str, float]:
-    if session.run is None:
-        return dict(session.settings.cluster.slow)
+    if session.displayed.run is None:
+        return dict(session.next_run.settings.cluster.slow)
     return {trace.roles[role]: factor for role, factor in slowed(trace, t).items()}
 
 
 def _dashboard(session: Session) -> str | None:
-    if session.settings.cluster.virtual_time or not session.processes.ready:
+    if session.next_run.settings.cluster.virtual_time or not session.processes.ready:
         return None
     try:
         link = session.processes.cluster.dashboard_link

@@ -9,18 +9,10 @@ from typing import Any
 
 from ..formatting import short
 from ..trace.events import (
-    Event,
-    LinkCut,
-    LinkDelayed,
     LinkEvent,
-    LinkLossy,
-    LinkReconnected,
     OptionsSet,
     RoleEvent,
-    RoleFrozen,
-    RoleKilled,
     RoleSlowed,
-    RoleThawed,
 )
 from ..trace.header import RecordedProblem, TraceHeader
 from ..trace.role_states import events_until
@@ -40,10 +32,6 @@ COLUMNS: dict[str, str] = {
 }  # fmt: skip
 
 VARIANT_OPTIONS = ("K", "s", "b", "H", "tau", "graph", "shape", "order", "dense")  # options that identify the variant
-COMMAND_TEXTS: dict[type[Event], str] = {  # commands and faults only; their consequences are not listed
-    RoleKilled: "kill", RoleFrozen: "freeze", RoleThawed: "thaw", LinkCut: "cut", LinkReconnected: "reconnect",
-    LinkDelayed: "delay", LinkLossy: "drop",
-}  # fmt: skip
 OWN_COLUMN = ("learning_rate", "eval_every")  # the first has a separate column, the second does not affect training
 
 
@@ -125,6 +113,6 @@ def _commands(trace: Trace) -> str:
                 said.append(f"{short(name)} x{factor:g}{at}")
             case OptionsSet():
                 said.append(f"{event}{at}")
-            case RoleEvent(name=name) | LinkEvent(name=name) if type(event) in COMMAND_TEXTS:
-                said.append(f"{COMMAND_TEXTS[type(event)]} {short(name)}{at}")
+            case RoleEvent(name=name) | LinkEvent(name=name) if event.command:
+                said.append(f"{event.command} {short(name)}{at}")
     return "; ".join(said)

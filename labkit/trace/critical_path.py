@@ -32,7 +32,7 @@ class PathParts(NamedTuple):
     wait: float
 
 
-class _Rows:
+class _RowsByRole:
     """Rows of a table by role, sorted by one column."""
 
     def __init__(self, trace: Trace, table: str, by: str, *columns: str):
@@ -62,8 +62,8 @@ def critical_path(trace: Trace, since: int, until: int) -> PathParts:
         return PathParts(0.0, 0.0, 0.0, 0.0, 0.0)
     last = due[np.argmax(times[due])]
     role, now = int(roles[last]), int(times[last])
-    spans = _Rows(trace, "spans", "end", "start", "phase")
-    messages = _Rows(trace, "messages", "received", "sent", "sender")
+    spans = _RowsByRole(trace, "spans", "end", "start", "phase")
+    messages = _RowsByRole(trace, "messages", "received", "sent", "sender")
     latency = nanoseconds(trace.header.cluster.latency or 0.0)
     parts = dict.fromkeys(PathParts._fields, 0)
     met = {role}  # the roles on the path at this instant: messages that take no time can form a cycle

@@ -31,10 +31,12 @@ class Event:
     `time`: in ns of engine time. `recorder`: the number of the role that recorded the event; -1 (`ENGINE`) is the engine
     or a user command.
 
-    `kind`: the name of the class in files and tables.
+    `kind`: the name of the class in files and tables, and what a role is after an event of it. `command`: the word of the command
+    that causes it; "" if it has other causes.
     """
 
     kind: ClassVar[str] = ""
+    command: ClassVar[str] = ""
 
     time: int
     recorder: int = field(default=ENGINE, kw_only=True)
@@ -104,7 +106,7 @@ class RoleKilled(RoleEvent):
     `restart`: whether its next incarnation starts automatically. `absent`: whether the role was already lost.
     """
 
-    kind = "killed"
+    kind, command = "killed", "kill"
 
     restart: bool = True
     absent: bool = False
@@ -209,7 +211,7 @@ class RoleUnplaced(RoleEvent):
 class RoleFrozen(RoleEvent):
     """The process of a role was suspended."""
 
-    kind = "frozen"
+    kind, command = "frozen", "freeze"
 
     def __str__(self) -> str:
         return f"froze {self.name}"
@@ -219,7 +221,7 @@ class RoleFrozen(RoleEvent):
 class RoleThawed(RoleEvent):
     """A suspended process was resumed."""
 
-    kind = "thawed"
+    kind, command = "thawed", "thaw"
 
     def __str__(self) -> str:
         return f"thawed {self.name}"
@@ -245,7 +247,7 @@ class RoleFenced(RoleEvent):
 class RoleSlowed(RoleEvent):
     """A role computes `factor` times slower from now on; 1 is its normal speed."""
 
-    kind = "slowed"
+    kind, command = "slowed", "slow"
 
     factor: float
 
@@ -273,7 +275,7 @@ class LinkEvent(Event):
 class LinkCut(LinkEvent):
     """The link no longer delivers messages."""
 
-    kind = "cut"
+    kind, command = "cut", "cut"
 
     def __str__(self) -> str:
         return f"cut {self.name} off from {self.far}"
@@ -283,7 +285,7 @@ class LinkCut(LinkEvent):
 class LinkReconnected(LinkEvent):
     """The link delivers messages again."""
 
-    kind = "reconnected"
+    kind, command = "reconnected", "reconnect"
 
     def __str__(self) -> str:
         return f"reconnected {self.name} with {self.far}"
@@ -293,7 +295,7 @@ class LinkReconnected(LinkEvent):
 class LinkDelayed(LinkEvent):
     """Messages take `seconds` longer. A value of 0 removes the delay."""
 
-    kind = "delayed"
+    kind, command = "delayed", "delay"
 
     seconds: float
 
@@ -307,7 +309,7 @@ class LinkLossy(LinkEvent):
     the fault.
     """
 
-    kind = "lossy"
+    kind, command = "lossy", "drop"
 
     chance: float
 
@@ -322,7 +324,7 @@ class LinkLossy(LinkEvent):
 class OptionsSet(Event):
     """Options of the strategy were changed: {name: new value}."""
 
-    kind = "set"
+    kind, command = "set", "set"
 
     options: dict[str, Any]
 
@@ -334,7 +336,7 @@ class OptionsSet(Event):
 class RunPaused(Event):
     """All roles were paused."""
 
-    kind = "paused"
+    kind, command = "paused", "pause"
 
     def __str__(self) -> str:
         return "paused"

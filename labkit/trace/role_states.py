@@ -34,7 +34,6 @@ FAR_FUTURE = 1 << 62  # ns: later than any event
 NOT_JOINED = "not joined"  # condition of a role that has been absent since the start
 GONE = ("killed", "lost", "left", NOT_JOINED)  # conditions of a role without a process in the run
 CONDITIONS = (*GONE, "frozen", "cut off")  # states of a role that does not run
-_GONE = {RoleKilled: "killed", RoleLost: "lost", RoleLeft: "left"}
 _UNDONE_BY = {"frozen": "thaw", "cut off": "reconnect"}
 
 
@@ -80,7 +79,7 @@ class RoleStates:
             case RoleKilled() if self._gone.get(role) == NOT_JOINED:
                 return None  # there was no process
             case RoleKilled() | RoleLost() | RoleLeft():
-                self._gone.setdefault(role, _GONE[type(event)])
+                self._gone.setdefault(role, event.kind)
                 if isinstance(event, RoleKilled):
                     due.clear()  # effects on a process end with the process
                 due.add("restart")

@@ -19,14 +19,13 @@ from ..trace.events import (
     OptionsSet,
     RoleEvent,
     RoleFenced,
-    RoleFrozen,
     RoleJoined,
     RoleKilled,
     RoleLeft,
     RoleLost,
     RoleRestarted,
     RoleSlowed,
-    RoleThawed,
+    RoleUnplaced,
     RunWaits,
 )  # fmt: skip
 from ..trace.role_states import events_until, slowdowns
@@ -34,10 +33,6 @@ from ..trace.trace import Trace
 
 MOST_LETTERS = 30
 LOG_ONLY = (EngineWarning, Note, GroupRestarted, RoleFenced, GradientRefused, RunWaits)  # not shown on axes
-ROLE_LABELS: dict[type[RoleEvent], str] = {
-    RoleKilled: "{} killed", RoleLost: "{} lost", RoleLeft: "{} left", RoleJoined: "{} joined", RoleRestarted: "{} restarted",
-    RoleFrozen: "{} frozen", RoleThawed: "{} thawed",
-}  # fmt: skip
 
 
 def slow_spans(trace: Trace, t: int, role: np.ndarray, start: np.ndarray) -> np.ndarray:
@@ -83,8 +78,8 @@ def _label(event: Event) -> str:
             return _link_label(event)
         case RoleRestarted(name=name, rolled_back=rolled_back):
             return f"{short(name)} restarted" + (f", −{rolled_back} updates" if rolled_back else "")
-        case RoleEvent(name=name) if type(event) in ROLE_LABELS:
-            return ROLE_LABELS[type(event)].format(short(name))
+        case RoleEvent(name=name) if not isinstance(event, RoleUnplaced):
+            return f"{short(name)} {event.kind}"
     return shortened(str(event))
 
 

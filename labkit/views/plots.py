@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,22 @@ def overview(
     return stack(rows, trace, t)
 
 
+# what the methods of `Plots` that draw panels take, and what they return
+PARAMETERS = {
+    "t": "float, optional\n    The engine time in seconds. By default the present.",
+    "reference": "Run or Trace, optional\n    Another run, which is drawn for comparison.",
+    "of": """{"gradients", "samples", "bytes"}, default: "gradients"
+    What is counted: applied gradients or samples, or bytes sent.""",
+    "against": """{"time", "updates", "samples"}, default: "time"\n    The horizontal axis.""",
+    "images": "array_like, optional\n    Other samples, of shape (n, height, width), or flat.",
+    "labels": "array_like, optional\n    Their classes, of shape (n,).",
+    "predicted": "array_like, optional\n    Their predicted classes, of shape (n,).",
+    "arrays": """tuple of array_like, optional
+    (images, labels, predicted) of other samples, which are drawn instead of those of the trace.""",
+}
+FIGURE = "LabFigure\n    A matplotlib Figure, which a notebook shows if it is the last expression of a cell."
+
+
 class Plots:
     """The figures of a run for reports: the object `run.plot`.
 
@@ -112,209 +129,57 @@ class Plots:
         return panel_figure(make_panel(name, _reference(reference), **options), self._get_trace(), _ns(t))
 
     def timeline(self, t: float | None = None) -> LabFigure:
-        """Plot the timeline: when each role computed and waited, just before a time.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the timeline: when each role computed and waited, just before a time."""
         return self._one("timeline", t)
 
     def staleness(self, t: float | None = None, reference: RunOrTrace | None = None) -> LabFigure:
-        """Plot the histogram of staleness, with the theoretical mean of the strategy.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-        reference : Run or Trace, optional
-            Another run, which is drawn for comparison.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the histogram of staleness, with the theoretical mean of the strategy."""
         return self._one("staleness", t, reference)
 
     def message_zoom(self, t: float | None = None) -> LabFigure:
-        """Plot the last few updates before a time, with every message.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the last few updates before a time, with every message."""
         return self._one("message_zoom", t)
 
     def staleness_over_time(self, t: float | None = None) -> LabFigure:
-        """Plot the mean staleness and its spread, over time, with the theoretical mean of the strategy.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the mean staleness and its spread, over time, with the theoretical mean of the strategy."""
         return self._one("staleness_over_time", t)
 
     def gradient_flow(self, t: float | None = None) -> LabFigure:
-        """Plot the gradient norm per layer and worker, and the step size relative to the weights.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the gradient norm per layer and worker, and the step size relative to the weights."""
         return self._one("gradient_flow", t)
 
     def throughput(
         self, t: float | None = None, reference: RunOrTrace | None = None, of: str = "gradients"
     ) -> LabFigure:
-        """Plot the throughput over time.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-        reference : Run or Trace, optional
-            Another run, which is drawn for comparison.
-        of : {"gradients", "samples", "bytes"}, default: "gradients"
-            What is counted: applied gradients or samples, or bytes sent.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the throughput over time."""
         return self._one("throughput", t, reference, of=of)
 
     def accuracy(self, t: float | None = None, reference: RunOrTrace | None = None, against: str = "time") -> LabFigure:
-        """Plot the held-out accuracy.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-        reference : Run or Trace, optional
-            Another run, which is drawn for comparison.
-        against : {"time", "updates", "samples"}, default: "time"
-            The horizontal axis.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the held-out accuracy."""
         return self._one("accuracy", t, reference, against=against)
 
     def loss(self, t: float | None = None, reference: RunOrTrace | None = None, against: str = "time") -> LabFigure:
-        """Plot the held-out loss.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-        reference : Run or Trace, optional
-            Another run, which is drawn for comparison.
-        against : {"time", "updates", "samples"}, default: "time"
-            The horizontal axis.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the held-out loss."""
         return self._one("loss", t, reference, against=against)
 
     def topology(self, t: float | None = None) -> LabFigure:
-        """Plot the roles and their links, and the last update in slow motion.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the roles and their links, and the last update in slow motion."""
         return self._one("topology", t)
 
     def links(self, t: float | None = None) -> LabFigure:
-        """Plot the bytes per second of each node just before a time, relative to the bandwidth of its link.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the bytes per second of each node just before a time, relative to the bandwidth of its link."""
         return self._one("links", t)
 
     def progress(self, t: float | None = None) -> LabFigure:
-        """Plot the lead of each worker over the slowest, in gradients, over time, and the bound if there is one.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the lead of each worker over the slowest, in gradients, over time, and the bound if there is one."""
         return self._one("progress", t)
 
     def stability(self, t: float | None = None) -> LabFigure:
-        """Plot the rate x curvature against staleness: the edge of stability, and the position of this run.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the rate x curvature against staleness: the edge of stability, and the position of this run."""
         return self._one("stability", t)
 
     def hot_rows(self) -> LabFigure:
-        """Plot the most requested rows of an embedding table, and each server's share of the traffic.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the most requested rows of an embedding table, and each server's share of the traffic."""
         return self._one("hot_rows", None)
 
     def predictions(
@@ -322,22 +187,6 @@ class Plots:
         t: float | None = None,
     ) -> LabFigure:  # fmt: skip
         """Plot the held-out samples and the predictions of the model at the last evaluation before a time.
-
-        Parameters
-        ----------
-        images : array_like, optional
-            Other samples, of shape (n, height, width), or flat.
-        labels : array_like, optional
-            Their classes, of shape (n,).
-        predicted : array_like, optional
-            Their predicted classes, of shape (n,).
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
 
         Raises
         ------
@@ -353,65 +202,22 @@ class Plots:
         return panel_figure(PredictionsPanel(arrays), self._get_trace(), _ns(t))
 
     def decision_boundary(self, t: float | None = None) -> LabFigure:
-        """Plot the class that the model predicts at every point, for data with two features.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the class that the model predicts at every point, for data with two features."""
         return self._one("decision_boundary", t)
 
     def data_distribution(self) -> LabFigure:
-        """Plot the number of training samples of each class that every worker has.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the number of training samples of each class that every worker has."""
         return self._one("data_distribution", None)
 
     def ledger(self, t: float | None = None) -> LabFigure:
-        """Plot the ledger: the category of every gradient, and whether the ledger balances.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the ledger: the category of every gradient, and whether the ledger balances."""
         return self._one("ledger", t)
 
     def overview(
         self, t: float | None = None, reference: RunOrTrace | None = None,
         arrays: tuple[ArrayLike, ArrayLike, ArrayLike] | None = None,
     ) -> LabFigure:  # fmt: skip
-        """Plot the first view of the lab in one figure.
-
-        Parameters
-        ----------
-        t : float, optional
-            The engine time in seconds. By default the present.
-        reference : Run or Trace, optional
-            Another run, which is drawn for comparison.
-        arrays : tuple of array_like, optional
-            (images, labels, predicted) of other samples, which are drawn instead of those of the trace.
-
-        Returns
-        -------
-        LabFigure
-            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
-        """
+        """Plot the first view of the lab in one figure."""
         if arrays is not None and not (isinstance(arrays, list | tuple) and len(arrays) == 3):
             raise BadInput(f"arrays={shown(arrays)} is not allowed; give (images, labels, predicted), or None.")
         drawn = None if arrays is None else (arrays[0], arrays[1], arrays[2])
@@ -452,6 +258,19 @@ class Plots:
 
     def __repr__(self) -> str:
         return f"<Plots: {', '.join(f'{name}()' for name in (*PANELS, 'overview'))}>"
+
+
+def _document(method: Callable[..., LabFigure]) -> None:
+    """Complete the docstring of a method of `Plots`, which has its summary: its parameters, and the figure that it returns."""
+    names = list(inspect.signature(method).parameters)[1:]
+    summary, *sections = (method.__doc__ or "").split("\n\n", 1)
+    given = "\n".join(f"{name} : {PARAMETERS[name]}" for name in names)
+    made = [summary, *([f"Parameters\n----------\n{given}"] if names else []), f"Returns\n-------\n{FIGURE}"]
+    method.__doc__ = "\n\n".join([*made, *map(inspect.cleandoc, sections)]) + "\n"
+
+
+for name in (*PANELS, "overview"):
+    _document(getattr(Plots, name))
 
 
 def _ns(t: float | None) -> int | None:

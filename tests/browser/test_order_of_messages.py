@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from labkit.lab.page.widget import SECTIONS, PageWidget
+from labkit.lab.page.widget import PageWidget
 from tests.lab.conftest import browsers  # noqa: F401  a fixture
 from tests.lab.page.conftest import open_page  # noqa: F401  a fixture
 from tests.lab.page.stubs import trace, view
@@ -43,7 +43,7 @@ def test_the_pictures_of_a_new_run_stay_also_if_they_come_before_its_state(conte
     page = open_page(panels=("throughput", "staleness"))
 
     def state():
-        return {name: getattr(page.page.widget, name) for name in SECTIONS}
+        return {name: value for name, value in page.browser.state.items() if name[0] != "_"}
 
     def frames():
         taken = page.browser.take("frame")

@@ -37,8 +37,8 @@ def is_documented_above(path):
 
 def is_exempt(code, path, thing):
     """The section Parameters of a class with options is made from their declarations (GL02: it has no line after its end), and
-    is not for parameters whose names begin with an underscore. `-> Self` says that a method returns its object. What an effect
-    yields to the engine is not for its caller.
+    is not for parameters whose names begin with an underscore. `-> Self` and `-> Target` say that a method returns its object.
+    What an effect yields to the engine is not for its caller.
     """
     if code in ("PR01", "RT01", "YD01") and is_documented_above(path):
         return True
@@ -47,7 +47,7 @@ def is_exempt(code, path, thing):
     if code == "GL02":
         return isinstance(thing, type) and issubclass(thing, HasOptions)
     if code == "RT01":
-        return getattr(thing, "__annotations__", {}).get("return") == "Self"
+        return getattr(thing, "__annotations__", {}).get("return") in ("Self", "Target")
     if code in ("PR01", "PR03"):
         doc = Validator(get_doc_object(thing))
         return list(doc.doc_all_parameters) == [name for name in doc.signature_parameters if not name.startswith("_")]

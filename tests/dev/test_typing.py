@@ -172,6 +172,12 @@ def test_editors_show_all_parameters():
         assert expected <= shown, name
 
 
+def test_editors_show_the_parameters_of_methods_that_several_classes_have():
+    for code in ("lk.train('digits', lk.AsyncPS(), lk.SimulatedCluster()).kill(", "lk.Lab().kill("):
+        (signature,) = script(code).get_signatures()
+        assert signature.to_string().startswith("kill(role: str, restart: bool=True)"), code
+
+
 def test_editors_show_parameters_with_type_and_default():
     (signature,) = script("lk.AsyncPS(").get_signatures()
     assert "learning_rate: float=option(0.1" in signature.to_string()

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labkit as lk
+from labkit.engines.command_words import PAIRS, WORDS
 from labkit.engines.commands import (
     COMMANDS,
     EVERY,
@@ -38,6 +39,7 @@ from labkit.engines.commands import (
 from labkit.engines.faults import FAULTS
 from labkit.engines.storage.journal import read_commands, write_json
 from labkit.engines.storage.store import Store
+from labkit.trace.events import EVENTS
 
 # every class -----------------------------------------------------------------------------------------------------------
 
@@ -296,3 +298,30 @@ def test_an_unsupported_command_is_refused_with_the_supported_ones():
 def test_values_that_are_no_commands_are_refused(wrong):
     with pytest.raises(lk.BadInput, match=r"is not a command; give for example lk\.Kill"):
         check_supported(wrong, frozenset(COMMANDS.values()))
+
+
+# words ----------------------------------------------------------------------------------------------------------------
+
+
+def test_an_event_names_the_command_that_causes_it():
+    cluster = lk.SimulatedCluster(workers=3)
+    run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(seconds=9)).advance(0.5)
+    commands = {
+        "slow": lk.Slow("worker-1", 5), "kill": lk.Kill("worker-2"), "freeze": lk.Freeze("worker-0"), "thaw": Thaw("worker-0"),
+        "cut": Cut("worker-0"), "reconnect": Reconnect("worker-0"), "delay": lk.Delay("worker-0", "*", 0.1),
+        "drop": lk.Drop("worker-0", "*", 0.1), "set": SetOptions({"learning_rate": 0.2}),
+    }  # fmt: skip
+    for command in commands.values():
+        run.execute(command)
+    assert [event.command for event in run.trace.events if event.command] == list(commands)
+    assert {kind.command for kind in EVENTS.values()} <= {"", *COMMANDS}
+
+
+def test_what_people_read_about_a_command_is_complete():
+    for kind, words in WORDS.items():
+        assert words.progress.endswith(("ing", "ing off"))
+        assert bool(words.noun) == (words.undone_by is not None)
+        assert bool(words.label) == bool(words.tip)
+        assert bool(words.label) == (kind is not lk.Slow)  # it has a menu
+    assert {lk.Kill: Restart, lk.Freeze: Thaw, Cut: Reconnect} == PAIRS
+    assert set(WORDS) == {*PAIRS, *PAIRS.values(), lk.Slow}

@@ -8,17 +8,7 @@ import pytest
 
 import labkit as lk
 from labkit.engines.commands import Restart
-from labkit.trace.events import (
-    LinkCut,
-    LinkReconnected,
-    RoleFrozen,
-    RoleJoined,
-    RoleKilled,
-    RoleLeft,
-    RoleLost,
-    RoleRestarted,
-    RoleThawed,
-)
+from labkit.trace import events as ev
 from labkit.trace.role_states import conditions, intervals, undoable
 from labkit.views.event_labels import event_labels
 
@@ -43,7 +33,8 @@ def test_all_commands_are_repeated_to_the_bit_from_the_share_text(lab):
     for verb, *more in [
         ("slow", "worker-0", 3), ("kill", "worker-1", False), ("freeze", "worker-0"), ("cut", "worker-2"),
         ("restart", "worker-1"), ("thaw", "worker-0"), ("reconnect", "worker-2"), ("cut", "worker-2", "server-0"),
-        ("reconnect", "worker-2", "server-0"), ("kill", "server-0"), ("slow", "worker-0", 1),
+        ("reconnect", "worker-2", "server-0"), ("delay", "worker-0", 0.05), ("drop", "worker-0", 0.1, "server-0"),
+        ("kill", "server-0"), ("slow", "worker-0", 1),
     ]:  # fmt: skip
         getattr(lab, verb)(*more)
         lab.latest.advance(0.31)
@@ -132,10 +123,12 @@ def recorded(*events):
 
 
 HISTORY = [
-    RoleKilled(1, "worker-1"), RoleLost(1, "worker-1", 0, "was killed"), RoleLeft(1, "worker-1"), RoleRestarted(2, "worker-1", 1),
-    RoleFrozen(3, "worker-0"), LinkCut(3, "worker-2", "server-0"), RoleThawed(4, "worker-0"), LinkCut(5, "worker-2", None),
-    RoleFrozen(6, "worker-2"), LinkReconnected(7, "worker-2", None), RoleLost(8, "worker-2", 0, "was silent for 2 s"),
-    RoleRestarted(9, "worker-2", 1), RoleThawed(10, "worker-2"), RoleLeft(11, "worker-0"), RoleJoined(12, "worker-0", 1),
+    ev.RoleKilled(1, "worker-1"), ev.RoleLost(1, "worker-1", 0, "was killed"), ev.RoleLeft(1, "worker-1"),
+    ev.RoleRestarted(2, "worker-1", 1), ev.RoleFrozen(3, "worker-0"), ev.LinkCut(3, "worker-2", "server-0"),
+    ev.RoleThawed(4, "worker-0"), ev.LinkCut(5, "worker-2", None), ev.RoleFrozen(6, "worker-2"),
+    ev.LinkReconnected(7, "worker-2", None), ev.RoleLost(8, "worker-2", 0, "was silent for 2 s"),
+    ev.RoleRestarted(9, "worker-2", 1), ev.RoleThawed(10, "worker-2"), ev.RoleLeft(11, "worker-0"),
+    ev.RoleJoined(12, "worker-0", 1),
 ]  # fmt: skip
 THEN = {
     0.5: {}, 1: {"worker-1": "killed"}, 1.9: {"worker-1": "killed"}, 2: {}, 3.5: {"worker-0": "frozen"}, 4: {},
@@ -167,7 +160,7 @@ def test_commands_that_can_be_undone_are_listed():
     # the process that was declared lost, not its successor
     assert undoable(recorded(*HISTORY[:12])) == {"worker-2": {"thaw"}}
     assert undoable(recorded(*HISTORY)) == {}
-    assert undoable(recorded(RoleFrozen(1, "worker-0"), RoleKilled(2, "worker-0"))) == {"worker-0": {"restart"}}
+    assert undoable(recorded(ev.RoleFrozen(1, "worker-0"), ev.RoleKilled(2, "worker-0"))) == {"worker-0": {"restart"}}
 
 
 def test_the_axes_show_every_fault_and_restart_once():
@@ -180,9 +173,9 @@ def test_the_axes_show_every_fault_and_restart_once():
 
 def test_the_axes_show_the_cost_of_a_restart():
     restarts = {
-        RoleRestarted(S, "server-0", 1, "checkpoint", 240, rolled_back=12): "s0 restarted, −12 updates",
-        RoleRestarted(S, "server-0", 1, "checkpoint", 7, 1.52, 55, at_least=True): "s0 restarted, −55 updates",
-        RoleRestarted(S, "server-0", 1, "backup"): "s0 restarted",
+        ev.RoleRestarted(S, "server-0", 1, "checkpoint", 240, rolled_back=12): "s0 restarted, −12 updates",
+        ev.RoleRestarted(S, "server-0", 1, "checkpoint", 7, 1.52, 55, at_least=True): "s0 restarted, −55 updates",
+        ev.RoleRestarted(S, "server-0", 1, "backup"): "s0 restarted",
     }
     for event, text in restarts.items():
         trace = recorded()

@@ -110,12 +110,12 @@ def test_runs_whose_times_are_settings_are_not_forecast():
 
 def test_the_session_forecasts_before_the_start_and_after_a_change(calibration):
     on, clock = session()
-    on.settings = settings_of()
+    on.next_run.settings = settings_of()
     on.calibration = calibration
     on.start()
     assert on.forecast is not None  # before the first tick
     pass_by(on, clock, 2.0)
-    on.execute(lk.Slow("worker-1", 5))
+    on.history.execute(lk.Slow("worker-1", 5))
     for _ in range(1000):
         pass_by(on, clock, 0.1)
         if len(on.forecast.parts) == 2:
@@ -127,9 +127,9 @@ def test_the_session_forecasts_before_the_start_and_after_a_change(calibration):
 
 def test_a_calibration_that_is_set_later_forecasts_the_displayed_run_also_after_its_end(calibration):
     on, _ = session()
-    on.settings = settings_of().changed(seconds=2)
+    on.next_run.settings = settings_of().changed(seconds=2)
     on.start()
-    on.run.wait()
+    on.displayed.run.wait()
     tick(on)
     assert on.forecast is None
     on.calibration = calibration
@@ -144,9 +144,9 @@ def test_a_calibration_that_is_set_later_forecasts_the_displayed_run_also_after_
 
 def test_a_run_of_the_table_keeps_its_forecast(calibration):
     on, _ = session()
-    on.settings, on.calibration = settings_of().changed(seconds=1), calibration
+    on.next_run.settings, on.calibration = settings_of().changed(seconds=1), calibration
     on.start()
-    on.run.wait()
+    on.displayed.run.wait()
     tick(on)
     first = on.forecast
     assert first is not None
@@ -161,6 +161,6 @@ def test_no_forecast_without_costs_or_of_the_simulation_with_the_calibration_its
     on.calibration = calibration
     on.start()
     assert on.forecast is None
-    on.settings = settings_of(costs=calibration.costs)
+    on.next_run.settings = settings_of(costs=calibration.costs)
     on.start()
     assert on.forecast is None

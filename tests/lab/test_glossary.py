@@ -59,7 +59,7 @@ def test_columns_of_the_table_and_all_buttons_have_an_explanation():
     assert all(len(help_) > 10 for _, help_ in content.runs(view)["columns"])
     assert [button["id"] for button in content.toolbar(view, {})["buttons"] if len(button["tip"]) < 8] == []
     for role in content.faults(view)["roles"]:
-        assert [button["id"] for button in role["buttons"]] == ["Kill", "Freeze", "Cut"]
+        assert [button["id"] for button in role["buttons"]] == ["kill", "freeze", "cut"]
         assert [button["id"] for button in role["buttons"] if len(button["tip"]) < 10] == []
 
 

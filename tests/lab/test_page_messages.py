@@ -11,7 +11,6 @@ import threading
 import pytest
 
 import labkit as lk
-from labkit.lab import actions
 from labkit.lab.page import Page
 from labkit.lab.page.drawing_thread import DrawingThread
 from labkit.lab.processes import Processes
@@ -48,7 +47,7 @@ class Widget:
 
 
 class Host:
-    """A lab without threads: an action is executed when it is pressed."""
+    """A lab without threads, in which only settings can be changed."""
 
     def __init__(self):
         self.now, self.problem = 0.0, ""
@@ -58,11 +57,11 @@ class Host:
     def view(self):
         return make_view(self.session, self.runner, "", self.problem)
 
-    def press(self, action):
+    def press(self, name, settings):
         self.problem = ""
         try:
-            read = self.session.settings.read
-            self.session.change({name: read(name, text) for name, text in action.settings.items()})
+            read = self.session.next_run.settings.read
+            self.session.history.change({name: read(name, text) for name, text in settings.items()})
         except lk.BadInput as error:
             self.problem = str(error)
 
@@ -122,7 +121,7 @@ def test_a_start_replaces_all_texts_at_once_and_then_draws_all_panels(opened):
     assert {"player", "headline", "numbers", "log_lines"} <= set(together[0])
     assert {name: value for name, value, _ in together[0]["numbers"]["values"]}["applied"] == "0"
     headline = together[0]["headline"]
-    assert headline["first"] + headline["rest"] == sentence(host.session.trace, 0)
+    assert headline["first"] + headline["rest"] == sentence(host.session.displayed.trace, 0)
     assert len(together) == 1
     assert [panel["name"] for _, frame in frames for panel in frame["panels"]] == list(SHOWN)
     view = host.view()
@@ -150,13 +149,13 @@ def test_no_picture_of_a_run_is_sent_after_the_texts_of_the_next_one(opened, mon
 
     monkeypatch.setattr(PANELS["staleness"], "update", begins_another)
     host.play(0.5)
-    before = host.session.trace
+    before = host.session.displayed.trace
     page.widget.sent.clear()
     paint()
     after_first = len(page.widget.sent)
     paint()
     assert drawn[0] is before
-    assert drawn[1] is host.session.trace is not before
+    assert drawn[1] is host.session.displayed.trace is not before
     sent_first = [content for kind, content in page.widget.sent[:after_first] if kind == "message"]
     assert len(sent_first) == (0 if by_press else 1)  # of the run before, but before the texts of the next one
     frames, together = runs_shown(page.widget.sent)
@@ -168,7 +167,7 @@ def test_settings_before_the_first_run_do_not_clear_the_panels(opened):
     page, _, paint = opened
     paint()
     run = page.widget.state["player"]["run"]
-    page.press(actions.ChangeSettings({"workers": "5"}))
+    page.widget.received({"do": "press", "action": "set", "args": [{"workers": "5"}]})
     paint()
     assert len(page.widget.state["faults"]["roles"]) == 6  # five workers and a server
     assert page.widget.state["player"]["run"] == run
@@ -186,7 +185,7 @@ def test_a_refused_value_is_answered_with_the_setting_and_a_message(opened, type
     page, _, _ = opened
     before = control(page, "learning_rate")
     page.widget.sent.clear()
-    page.widget.received({"do": "press", "action": "ChangeSettings", "args": [{"learning_rate": typed}]})
+    page.widget.received({"do": "press", "action": "set", "args": [{"learning_rate": typed}]})
     after = control(page, "learning_rate")
     assert after["value"] == before["value"] == 0.1
     assert after["received"] == before["received"] + 1  # so the browser shows the setting again
@@ -197,8 +196,8 @@ def test_a_refused_value_is_answered_with_the_setting_and_a_message(opened, type
 
 def test_a_typed_value_beyond_the_slider_is_accepted(opened):
     page, host, _ = opened
-    page.widget.received({"do": "press", "action": "ChangeSettings", "args": [{"learning_rate": "1e-5"}]})
-    assert host.session.settings.strategy.learning_rate == 1e-5
+    page.widget.received({"do": "press", "action": "set", "args": [{"learning_rate": "1e-5"}]})
+    assert host.session.next_run.settings.strategy.learning_rate == 1e-5
     shown = control(page, "learning_rate")
     assert shown["value"] == 1e-5 < shown["low"]
     assert not page.widget.state["headline"]["error"]

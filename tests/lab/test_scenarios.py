@@ -46,10 +46,10 @@ def play(scenario, answer=0):
     runner = ScenarioRunner(session, scenario)
     runner.start()
     while True:
-        steps.setdefault(runner.step, Played(session.settings, session.trace, session.reference))
+        steps.setdefault(runner.step, Played(session.next_run.settings, session.displayed.trace, session.reference))
         pause = runner.advance()
         if runner.asked and runner.answer is None:
-            steps["asked"] = session.run.engine.seconds
+            steps["asked"] = session.displayed.run.engine.seconds
             runner.commit(answer)
             runner.show_result()
         elif pause is None:
@@ -153,7 +153,7 @@ def test_every_step_is_valid_on_both_engines_and_fits_a_laptop(name, engine):
 def test_a_scenario_ends_by_itself_and_pins_what_it_says(name):
     scenario = SCENARIOS[name]
     played, (_, runner) = steps_of(name), played_once(name)
-    assert not runner.session.active
+    assert not runner.session.displayed.active
     assert runner.step == len(scenario.steps) - 1
     pinned = None
     for number, (step, seen) in enumerate(zip(scenario.steps, played)):
@@ -484,15 +484,15 @@ def asking(watched):
 
 def test_a_question_waits_for_the_answer_of_a_reader():
     runner, wait = asking(watched=True)
-    asked_at = runner.session.run.engine.seconds
+    asked_at = runner.session.displayed.run.engine.seconds
     assert wait(100) is None
-    assert (runner.step, runner.session.run.engine.seconds) == (0, asked_at)
+    assert (runner.step, runner.session.displayed.run.engine.seconds) == (0, asked_at)
     shown = player(make_view(runner.session, runner))
     assert (shown["lamp"], shown["below"]) == ("paused", "answer the question to go on")
-    runner.session.seek(S)
-    runner.session.live()  # after a look at the past it still waits
+    runner.session.playback.seek(S)
+    runner.session.playback.live()  # after a look at the past it still waits
     assert wait(10) is None
-    assert runner.session.run.engine.seconds == asked_at
+    assert runner.session.displayed.run.engine.seconds == asked_at
     runner.commit(0)
     runner.show_result()
     wait(1)
@@ -502,12 +502,12 @@ def test_a_question_waits_for_the_answer_of_a_reader():
 
 def test_a_reader_may_let_the_run_go_on_without_an_answer():
     runner, wait = asking(watched=True)
-    runner.session.resume()
+    runner.session.playback.resume()
     wait(100)
-    assert (runner.step, runner.session.run.stopped_by, runner.answer) == (0, "seconds", None)
+    assert (runner.step, runner.session.displayed.run.stopped_by, runner.answer) == (0, "seconds", None)
 
 
 def test_the_run_of_a_script_goes_on_while_the_question_is_asked():
     runner, wait = asking(watched=False)
     wait(100)
-    assert (runner.step, runner.session.run.stopped_by) == (0, "seconds")
+    assert (runner.step, runner.session.displayed.run.stopped_by) == (0, "seconds")

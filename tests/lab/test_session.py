@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import labkit as lk
 from labkit.engines.commands import Cut, Reconnect, Restart, Thaw
-from labkit.lab import actions
 from labkit.lab.page.content import player, slider_length
 from labkit.lab.processes import Processes
 from labkit.lab.run_table import KEPT
@@ -19,15 +18,7 @@ from labkit.lab.session import Session
 from labkit.lab.settings import Settings
 from labkit.lab.view import make_view
 from labkit.spec import make_cluster
-from labkit.trace.events import (
-    LinkCut,
-    LinkReconnected,
-    RoleFrozen,
-    RoleJoined,
-    RoleKilled,
-    RoleLeft,
-    RoleThawed,
-)
+from labkit.trace import events as ev
 
 NANO = 1_000_000_000
 
@@ -80,10 +71,10 @@ def test_a_run_is_played_at_its_speed():
     on.start()
     tick(on)
     pass_by(on, clock, 1.0)
-    assert on.run.engine.seconds == pytest.approx(2.0)
+    assert on.displayed.run.engine.seconds == pytest.approx(2.0)
     to_the_end(on, clock)
-    assert on.run.stopped_by == "seconds"
-    assert not on.active
+    assert on.displayed.run.stopped_by == "seconds"
+    assert not on.displayed.active
     assert [entry.number for entry in on.table] == [1]
 
 
@@ -93,7 +84,7 @@ def test_a_slow_machine_plays_slower_and_does_not_jump():
     tick(on)
     clock.now += 100.0
     tick(on)
-    assert on.run.engine.seconds < 0.5
+    assert on.displayed.run.engine.seconds < 0.5
 
 
 def test_pause_step_and_go_on():
@@ -101,23 +92,23 @@ def test_pause_step_and_go_on():
     on.start()
     tick(on)
     pass_by(on, clock, 1.0)
-    on.pause()
-    stood = on.run.engine.seconds
+    on.playback.pause()
+    stood = on.displayed.run.engine.seconds
     assert pass_by(on, clock, 1.0)[-1] is None
-    assert on.run.engine.seconds == stood
-    before = sum(c.gradients for c in on.trace.counters.values())
+    assert on.displayed.run.engine.seconds == stood
+    before = sum(c.gradients for c in on.displayed.trace.counters.values())
     on.step()
-    assert sum(c.gradients for c in on.trace.counters.values()) == before + 1
-    on.resume()
+    assert sum(c.gradients for c in on.displayed.trace.counters.values()) == before + 1
+    on.playback.resume()
     tick(on)
     pass_by(on, clock, 0.5)
-    assert on.run.engine.seconds > stood + 0.4
+    assert on.displayed.run.engine.seconds > stood + 0.4
 
 
 def test_step_begins_a_run_that_stands_at_its_first_update():
     on, _ = session()
     on.step()
-    assert sum(c.gradients for c in on.trace.counters.values()) == 1
+    assert sum(c.gradients for c in on.displayed.trace.counters.values()) == 1
     assert view_of(on).state == "paused"
 
 
@@ -126,21 +117,21 @@ def test_seek_changes_only_the_shown_position():
     on.start()
     tick(on)
     pass_by(on, clock, 2.0)
-    on.seek(NANO)
-    assert on.moment() == NANO
-    known = on.trace.watermark()
+    on.playback.seek(NANO)
+    assert on.playback.moment() == NANO
+    known = on.displayed.trace.watermark()
     pass_by(on, clock, 1.0)
-    assert on.trace.watermark() == known  # a simulated run is paused meanwhile
+    assert on.displayed.trace.watermark() == known  # a simulated run is paused meanwhile
     on.step()
-    times = on.trace.column("applies", "time")
-    assert on.moment() == times[times > NANO].min()
-    on.resume()
+    times = on.displayed.trace.column("applies", "time")
+    assert on.playback.moment() == times[times > NANO].min()
+    on.playback.resume()
     tick(on)
     pass_by(on, clock, 0.2)
-    assert NANO < on.moment() < known
+    assert NANO < on.playback.moment() < known
     pass_by(on, clock, 3.0)  # it reaches now, and the run continues
-    assert on.position is None
-    assert on.trace.watermark() > known
+    assert on.playback.position is None
+    assert on.displayed.trace.watermark() > known
 
 
 def test_seek_is_limited_to_the_recorded_time():
@@ -148,12 +139,12 @@ def test_seek_is_limited_to_the_recorded_time():
     on.start()
     tick(on)
     pass_by(on, clock, 1.0)
-    on.seek(10**15)
-    assert on.moment() == on.trace.watermark()
-    on.seek(-5)
-    assert on.moment() == 0
-    on.live()
-    assert on.position is None
+    on.playback.seek(10**15)
+    assert on.playback.moment() == on.displayed.trace.watermark()
+    on.playback.seek(-5)
+    assert on.playback.moment() == 0
+    on.playback.live()
+    assert on.playback.position is None
 
 
 def test_a_paused_run_stays_paused_after_a_look_at_the_past():
@@ -161,13 +152,13 @@ def test_a_paused_run_stays_paused_after_a_look_at_the_past():
     on.start()
     tick(on)
     pass_by(on, clock, 1.0)
-    on.pause()
-    on.seek(NANO // 2)
-    on.live()
+    on.playback.pause()
+    on.playback.seek(NANO // 2)
+    on.playback.live()
     assert view_of(on).state == "paused"
-    on.resume()
-    on.seek(NANO // 2)
-    on.live()
+    on.playback.resume()
+    on.playback.seek(NANO // 2)
+    on.playback.live()
     assert view_of(on).state == "running"
 
 
@@ -175,9 +166,9 @@ def test_a_step_at_the_end_of_the_record_stays_there():
     on, clock = session()
     on.start()
     to_the_end(on, clock)
-    on.seek(10**15)
+    on.playback.seek(10**15)
     on.step()
-    assert on.moment() == on.trace.watermark()
+    assert on.playback.moment() == on.displayed.trace.watermark()
 
 
 def test_what_if_repeats_the_run_up_to_the_position_and_pins_the_old_trace():
@@ -185,18 +176,18 @@ def test_what_if_repeats_the_run_up_to_the_position_and_pins_the_old_trace():
     on.start()
     tick(on)
     pass_by(on, clock, 2.0)
-    on.execute(lk.Slow("worker-1", 5))
+    on.history.execute(lk.Slow("worker-1", 5))
     to_the_end(on, clock)
-    was = on.trace
-    on.seek(3 * NANO)
+    was = on.displayed.trace
+    on.playback.seek(3 * NANO)
     on.what_if()
     assert on.reference is was
-    assert on.position is None
-    assert on.run.engine.seconds == 3.0
-    assert [m.factor for m in on.trace.events if m.kind == "slowed"] == [5.0]
-    on.execute(lk.Slow("worker-1", 1))
+    assert on.playback.position is None
+    assert on.displayed.run.engine.seconds == 3.0
+    assert [m.factor for m in on.displayed.trace.events if m.kind == "slowed"] == [5.0]
+    on.history.execute(lk.Slow("worker-1", 1))
     to_the_end(on, clock)
-    done = [sum(c.gradients for c in trace.counters.values()) for trace in (was, on.trace)]
+    done = [sum(c.gradients for c in trace.counters.values()) for trace in (was, on.displayed.trace)]
     assert done[1] > done[0]
     assert len(on.table) == 2
 
@@ -212,8 +203,8 @@ def test_a_new_run_ends_the_one_before_and_both_are_in_the_table():
     on.start()
     tick(on)
     pass_by(on, clock, 1.0)
-    first = on.run
-    on.change({"strategy": "sync-ps"})
+    first = on.displayed.run
+    on.history.change({"strategy": "sync-ps"})
     on.start()
     assert first.stopped_by == "user"
     to_the_end(on, clock)
@@ -223,14 +214,14 @@ def test_a_new_run_ends_the_one_before_and_both_are_in_the_table():
 def test_pin_show_and_unpin_by_number():
     on, clock = session()
     for name in ("async-ps", "sync-ps"):
-        on.change({"strategy": name})
+        on.history.change({"strategy": name})
         on.start()
         to_the_end(on, clock)
     one, two = (entry.trace for entry in on.table)
     on.pin(1)
     assert on.reference is one
     on.show_run(1)
-    assert on.trace is one
+    assert on.displayed.trace is one
     assert view_of(on).reference is None  # no run is compared with itself
     on.pin(2)
     assert view_of(on).reference is two
@@ -244,20 +235,20 @@ def test_pinning_before_the_first_run_is_refused():
     on, _ = session()
     with pytest.raises(lk.BadInput, match="no run to pin"):
         on.pin()
-    assert on.trace.watermark() == 0  # an empty picture of what would be run
+    assert on.displayed.trace.watermark() == 0  # an empty picture of what would be run
 
 
 def test_reset_is_the_same_run_with_the_same_seed():
     on, clock = session(seed=3)
     on.start()
     to_the_end(on, clock)
-    was = on.trace.ending["parameters_sha256"]
-    on.change({"seed": 4})
+    was = on.displayed.trace.ending["parameters_sha256"]
+    on.history.change({"seed": 4})
     on.reset()
-    assert on.run is None
+    assert on.displayed.run is None
     on.start()
     to_the_end(on, clock)
-    assert on.trace.ending["parameters_sha256"] == was
+    assert on.displayed.trace.ending["parameters_sha256"] == was
 
 
 def test_live_options_act_on_the_run_and_the_others_on_the_next():
@@ -266,20 +257,20 @@ def test_live_options_act_on_the_run_and_the_others_on_the_next():
     tick(on)
     pass_by(on, clock, 1.0)
     for settings in ({"learning_rate": 0.3}, {"workers": 5}):
-        on.change(settings)
-        on.set_options(settings)
-    assert [str(m) for m in on.trace.events if m.kind == "set"] == ["learning_rate = 0.3"]
+        on.history.change(settings)
+        on.displayed.set_options(settings)
+    assert [str(m) for m in on.displayed.trace.events if m.kind == "set"] == ["learning_rate = 0.3"]
     assert view_of(on).changed == ("workers",)
 
 
 def test_slow_without_a_run_is_for_the_next_one():
     on, _ = session()
-    on.execute(lk.Slow("worker-2", 4))
-    assert on.settings.cluster.slow == {"worker-2": 4.0}
-    on.execute(lk.Slow("worker-2", 1))
-    assert on.settings.cluster.slow == {}
+    on.history.execute(lk.Slow("worker-2", 4))
+    assert on.next_run.settings.cluster.slow == {"worker-2": 4.0}
+    on.history.execute(lk.Slow("worker-2", 1))
+    assert on.next_run.settings.cluster.slow == {}
     with pytest.raises(lk.BadInput, match="no run is active"):
-        on.execute(lk.Kill("worker-2"))
+        on.history.execute(lk.Kill("worker-2"))
 
 
 def test_of_many_runs_all_numbers_and_the_last_traces_are_kept():
@@ -323,8 +314,8 @@ class Simulated:
 def test_a_simulated_preview_is_shown_until_the_processes_have_started():
     on, clock = session(StartedByTheTest(), engine="dask")
     on.start()
-    assert on.simulated
-    assert on.previewing
+    assert on.displayed.simulated
+    assert on.displayed.previewing
     assert on.processes.wanted == 5  # three workers, a server, the chief
     tick(on)
     pass_by(on, clock, 1.0)
@@ -334,7 +325,7 @@ def test_a_simulated_preview_is_shown_until_the_processes_have_started():
     on.processes.problem = lk.ClusterError("there are no processes to be had")
     with pytest.raises(lk.ClusterError, match="no processes"):
         tick(on)
-    assert not on.active
+    assert not on.displayed.active
     assert list(on.table) == []  # a preview is not recorded
 
 
@@ -343,13 +334,13 @@ def test_a_preview_is_shown_until_the_run_has_been_made():
     on, clock = session(StartedByTheTest(), engine="dask")
     on.start()
     pass_by(on, clock, 1.0)
-    preview, seen = on.run, []
+    preview, seen = on.displayed.run, []
     on.processes.started()
     on.processes.cluster.made = lambda: seen.append(player(view_of(on)))
     tick(on)
     below = "5 of 5 processes connected"
     assert [(shown["lamp"], shown["below"], shown["ends"][0]) for shown in seen] == [("● PREVIEW", below, "")]
-    assert on.run is not preview
+    assert on.displayed.run is not preview
     assert preview.done
     shown = player(view_of(on))
     assert (shown["lamp"], shown["ends"][0], shown["t"]) == ("● LIVE", "ends at 4 s", 0)
@@ -367,7 +358,7 @@ def test_a_run_that_cannot_be_made_ends_its_preview():
     on.processes.cluster.made = refuse
     with pytest.raises(lk.BadInput, match="not on this"):
         tick(on)
-    assert (on.run, on.previewing, view_of(on).state) == (None, False, "ready")
+    assert (on.displayed.run, on.displayed.previewing, view_of(on).state) == (None, False, "ready")
 
 
 def test_a_preview_that_was_stopped_has_no_time_limit_and_reset_prepares_the_run_that_was_wanted():
@@ -377,9 +368,9 @@ def test_a_preview_that_was_stopped_has_no_time_limit_and_reset_prepares_the_run
     on.end()
     view = view_of(on)
     assert (view.state, view.ends, view.processes, view.changed) == ("over", None, "", ())
-    assert actions.WhatIf not in view.actions
+    assert "what_if" not in view.available
     on.reset()
-    assert (on.settings.cluster.engine, on.settings.budget.seconds) == ("dask", 4)
+    assert (on.next_run.settings.cluster.engine, on.next_run.settings.budget.seconds) == ("dask", 4)
 
 
 # undo -----------------------------------------------------------------------------------------------------------------
@@ -404,18 +395,18 @@ def running(**settings):
 )
 def test_a_fault_can_be_undone(command, label, state):
     on, clock = running()
-    on.execute(command)
+    on.history.execute(command)
     view = view_of(on)
     assert (view.undoes, view.slow, view.conditions) == (label, *state)
-    assert actions.Undo in view.actions
+    assert "undo" in view.available
     pass_by(on, clock, 0.3)
-    on.undo()
+    on.history.undo()
     view = view_of(on)
     assert (view.undoes, view.slow, view.conditions) == ("", {}, {})
-    assert actions.Undo not in view.actions
-    assert [type(done.command) for done in on.run.engine.commands] == [type(command), INVERSE[type(command)]]
+    assert "undo" not in view.available
+    assert [type(done.command) for done in on.displayed.run.engine.commands] == [type(command), INVERSE[type(command)]]
     with pytest.raises(lk.BadInput, match="nothing to undo"):
-        on.undo()
+        on.history.undo()
 
 
 INVERSE = {lk.Slow: lk.Slow, lk.Kill: Restart, lk.Freeze: Thaw, Cut: Reconnect}
@@ -423,124 +414,128 @@ INVERSE = {lk.Slow: lk.Slow, lk.Kill: Restart, lk.Freeze: Thaw, Cut: Reconnect}
 
 def test_faults_and_settings_are_undone_in_reverse_order():
     on, _ = running()
-    on.execute(lk.Slow("worker-1", 5))
-    on.change({"learning_rate": 0.3})
-    on.set_options({"learning_rate": 0.3})
-    on.execute(lk.Slow("worker-1", 2))
+    on.history.execute(lk.Slow("worker-1", 5))
+    on.history.change({"learning_rate": 0.3})
+    on.displayed.set_options({"learning_rate": 0.3})
+    on.history.execute(lk.Slow("worker-1", 2))
     labels = []
-    while on.undoes:
-        labels.append(on.undoes)
-        on.undo()
+    while on.history.undoes:
+        labels.append(on.history.undoes)
+        on.history.undo()
     assert labels == ["slowdown of w1", "learning rate", "slowdown of w1"]
-    told = [m.factor if m.kind == "slowed" else str(m) for m in on.trace.events if m.kind in ("slowed", "set")]
+    told = [
+        m.factor if m.kind == "slowed" else str(m) for m in on.displayed.trace.events if m.kind in ("slowed", "set")
+    ]
     assert told == [5.0, "learning_rate = 0.3", 2.0, 5.0, "learning_rate = 0.1", 1.0]
-    assert on.settings.strategy.learning_rate == 0.1
+    assert on.next_run.settings.strategy.learning_rate == 0.1
 
 
 def test_what_a_button_has_undone_cannot_be_undone_again():
     on, _ = running()
-    on.execute(lk.Freeze("worker-0"))
-    on.execute(lk.Kill("worker-1", restart=False))
-    on.execute(Restart("worker-1"))
-    assert on.undoes == "freeze of w0"
-    on.execute(Thaw("worker-0"))
-    assert on.undoes == ""
+    on.history.execute(lk.Freeze("worker-0"))
+    on.history.execute(lk.Kill("worker-1", restart=False))
+    on.history.execute(Restart("worker-1"))
+    assert on.history.undoes == "freeze of w0"
+    on.history.execute(Thaw("worker-0"))
+    assert on.history.undoes == ""
 
 
 def test_a_kill_after_which_the_role_was_restarted_cannot_be_undone():
     on, clock = running(seconds=20)
-    on.execute(lk.Kill("worker-1"))
-    assert on.undoes == "kill of w1"
+    on.history.execute(lk.Kill("worker-1"))
+    assert on.history.undoes == "kill of w1"
     pass_by(on, clock, 3.0)
     assert view_of(on).conditions == {}
-    assert on.undoes == ""
+    assert on.history.undoes == ""
 
 
 @pytest.mark.parametrize(
     ("kinds", "command", "change"),
     [
-        ([RoleKilled], None, "stopping"), ([RoleFrozen], None, "freezing"), ([LinkCut], None, "cutting off"),
-        ([RoleLeft, RoleJoined], None, "restarting"), ([RoleFrozen, RoleThawed], None, "thawing"),
-        ([LinkCut, LinkReconnected], None, "reconnecting"), ([], lk.Kill("worker-1"), "stopping"),
+        ([ev.RoleKilled], None, "stopping"), ([ev.RoleFrozen], None, "freezing"), ([ev.LinkCut], None, "cutting off"),
+        ([ev.RoleLeft, ev.RoleJoined], None, "restarting"), ([ev.RoleFrozen, ev.RoleThawed], None, "thawing"),
+        ([ev.LinkCut, ev.LinkReconnected], None, "reconnecting"), ([], lk.Kill("worker-1"), "stopping"),
         ([], lk.Slow("worker-1", 5), "slowing"), ([], None, None),
     ],
 )  # fmt: skip
 def test_what_a_command_changes_is_shown_before_the_displayed_time_reaches_it(kinds, command, change):
     on, clock = running(seconds=20)
     pass_by(on, clock, 1.0)
-    now = on.trace.watermark()
+    now = on.displayed.trace.watermark()
     for later, kind in zip((now, now + 1) if len(kinds) == 2 else (now + 1,), kinds):
-        more = {RoleKilled: (False,), RoleJoined: (1,), LinkCut: (None,), LinkReconnected: (None,)}.get(kind, ())
-        on.trace.event(kind(later, "worker-1", *more))
+        more = {ev.RoleKilled: (False,), ev.RoleJoined: (1,), ev.LinkCut: (None,), ev.LinkReconnected: (None,)}.get(
+            kind, ()
+        )
+        on.displayed.trace.event(kind(later, "worker-1", *more))
     changing = make_view(on, ScenarioRunner(on), command=command).changing
     assert changing == ({} if change is None else {"worker-1": change})
-    on.seek(now // 2)
+    on.playback.seek(now // 2)
     assert make_view(on, ScenarioRunner(on), command=command).changing == {}
 
 
 def test_after_a_run_its_faults_cannot_be_undone_but_changes_of_settings_can():
     on, clock = running()
-    on.change({"strategy": "pipeline"})
-    on.execute(lk.Slow("worker-1", 5))
+    on.history.change({"strategy": "pipeline"})
+    on.history.execute(lk.Slow("worker-1", 5))
     to_the_end(on, clock)
-    assert on.undoes == "strategy"
-    on.undo()
-    assert (on.settings.strategy.name, on.settings.problem.hidden) == ("AsyncPS", (64, 32))
-    assert on.undoes == ""
+    assert on.history.undoes == "strategy"
+    on.history.undo()
+    assert (on.next_run.settings.strategy.name, on.next_run.settings.problem.hidden) == ("AsyncPS", (64, 32))
+    assert on.history.undoes == ""
 
 
 def test_a_change_to_the_same_value_is_nothing_to_undo():
     on, _ = session()
-    on.change({"workers": 3})
-    assert on.undoes == ""
+    on.history.change({"workers": 3})
+    assert on.history.undoes == ""
 
 
 def test_a_slowdown_before_the_first_run_can_be_undone():
     on, _ = session()
-    on.execute(lk.Slow("worker-2", 4))
+    on.history.execute(lk.Slow("worker-2", 4))
     assert view_of(on).undoes == "slowdown of w2"
-    on.undo()
-    assert on.settings.cluster.slow == {}
+    on.history.undo()
+    assert on.next_run.settings.cluster.slow == {}
 
 
 def test_a_live_option_that_was_changed_in_a_preview_is_undone_on_its_run():
     on, _ = session(StartedByTheTest(), engine="dask")
     on.start()
-    on.change({"learning_rate": 0.3})
-    on.set_options({"learning_rate": 0.3})
+    on.history.change({"learning_rate": 0.3})
+    on.displayed.set_options({"learning_rate": 0.3})
     on.processes.started()
     tick(on)
-    assert on.run.engine.roles["worker-0"].strategy.learning_rate == 0.3
-    on.undo()
-    assert on.run.engine.roles["worker-0"].strategy.learning_rate == 0.1
-    assert on.settings.strategy.learning_rate == 0.1
+    assert on.displayed.run.engine.roles["worker-0"].strategy.learning_rate == 0.3
+    on.history.undo()
+    assert on.displayed.run.engine.roles["worker-0"].strategy.learning_rate == 0.1
+    assert on.next_run.settings.strategy.learning_rate == 0.1
 
 
 def test_a_slowdown_of_a_preview_is_undone_on_its_run():
     on, _ = session(StartedByTheTest(), engine="dask")
     on.start()
-    on.execute(lk.Slow("worker-1", 5))
+    on.history.execute(lk.Slow("worker-1", 5))
     on.processes.started()
     tick(on)
     assert view_of(on).undoes == "slowdown of w1"
-    on.undo()
+    on.history.undo()
     assert view_of(on).slow == {}
 
 
 def test_settings_of_another_source_are_not_undone():
     on, _ = session()
-    on.change({"workers": 5})
+    on.history.change({"workers": 5})
     on.prepare(Settings())
-    assert on.undoes == ""
+    assert on.history.undoes == ""
 
 
 def test_a_notice_says_what_a_setting_has_changed_until_the_next_action():
     on, _ = session()
-    on.change({"strategy": "pipeline"})
+    on.history.change({"strategy": "pipeline"})
     assert "hidden layers changed from 64,32" in view_of(on).notice
-    on.undo()
+    on.history.undo()
     assert view_of(on).notice == ""
-    on.change({"strategy": "pipeline"})
+    on.history.change({"strategy": "pipeline"})
     on.start()
     assert view_of(on).notice == ""
 
@@ -555,7 +550,7 @@ def test_the_position_of_a_time_on_the_slider_is_the_same_live_and_looking_back(
     live = player(view_of(on))
     places = []
     for t in (0.5, 1.0, 2.0, live["recorded"]):
-        on.seek(round(t * NANO))
+        on.playback.seek(round(t * NANO))
         shown = player(view_of(on))
         assert shown["length"] == live["length"]
         places.append(shown["t"] / shown["length"])
@@ -577,8 +572,8 @@ def test_the_slider_contains_the_run_and_grows_with_it(one, other, ends):
 def test_commands_that_were_prepared_are_repeated_by_the_next_run_and_by_its_first_step():
     for begin in (Session.start, Session.step):
         on, clock = session()
-        on.prepare(on.settings, (lk.Slow("worker-1", 5, at=1.0),))
+        on.prepare(on.next_run.settings, (lk.Slow("worker-1", 5, at=1.0),))
         begin(on)
-        on.resume()
+        on.playback.resume()
         to_the_end(on, clock)
-        assert [(e.time, e.factor) for e in on.trace.events if e.kind == "slowed"] == [(NANO, 5.0)]
+        assert [(e.time, e.factor) for e in on.displayed.trace.events if e.kind == "slowed"] == [(NANO, 5.0)]

@@ -10,17 +10,7 @@ import pytest
 import labkit as lk
 from labkit.narrative import sentence, state
 from labkit.strategies import STRATEGIES
-from labkit.trace.events import (
-    LinkCut,
-    LinkReconnected,
-    RoleFrozen,
-    RoleJoined,
-    RoleKilled,
-    RoleLeft,
-    RoleLost,
-    RoleRestarted,
-    RoleThawed,
-)
+from labkit.trace import events as ev
 
 NANO = 10**9
 AT, END = 5.0, 12.0
@@ -357,30 +347,30 @@ def test_only_a_run_without_applied_gradients_says_so(name):
 
 def test_lost_roles_are_named():
     run = simulated(lk.AsyncPS()).advance(6.0)
-    run.engine.trace.event(RoleKilled(5 * NANO, "worker-1"))
+    run.engine.trace.event(ev.RoleKilled(5 * NANO, "worker-1"))
     assert sentence(run.trace).startswith("w1 is down. Asynchronous: ")
-    run.engine.trace.event(RoleFrozen(5 * NANO + 1, "worker-2"))
+    run.engine.trace.event(ev.RoleFrozen(5 * NANO + 1, "worker-2"))
     assert sentence(run.trace).startswith("w1 is down and w2 is frozen. ")
-    run.engine.trace.event(RoleRestarted(5 * NANO + 2, "worker-1", 1))
-    run.engine.trace.event(RoleThawed(5 * NANO + 2, "worker-2"))
+    run.engine.trace.event(ev.RoleRestarted(5 * NANO + 2, "worker-1", 1))
+    run.engine.trace.event(ev.RoleThawed(5 * NANO + 2, "worker-2"))
     assert sentence(run.trace).startswith("w1 and w2 are back; throughput is back to ")
 
 
 def test_lost_roles_are_named_until_they_are_restarted():
     run = simulated(lk.AsyncPS()).advance(6.0)
     event = run.engine.trace.event
-    event(LinkCut(5 * NANO, "worker-1", None))
-    event(LinkCut(5 * NANO, "worker-2", "server-0"))
+    event(ev.LinkCut(5 * NANO, "worker-1", None))
+    event(ev.LinkCut(5 * NANO, "worker-2", "server-0"))
     assert sentence(run.trace).startswith("w1 is cut off. ")
-    event(RoleLost(5 * NANO + 1, "worker-1", 0, "was silent for 5 s"))
-    event(RoleLeft(5 * NANO + 1, "worker-1"))
+    event(ev.RoleLost(5 * NANO + 1, "worker-1", 0, "was silent for 5 s"))
+    event(ev.RoleLeft(5 * NANO + 1, "worker-1"))
     assert sentence(run.trace).startswith("w1 is lost. ")
-    event(LinkReconnected(5 * NANO + 2, "worker-1", None))
+    event(ev.LinkReconnected(5 * NANO + 2, "worker-1", None))
     assert sentence(run.trace).startswith("w1 is lost. ")  # that was its earlier incarnation
-    event(RoleLeft(5 * NANO + 3, "worker-2"))
+    event(ev.RoleLeft(5 * NANO + 3, "worker-2"))
     assert sentence(run.trace).startswith("w1 is lost and w2 has left. ")
-    event(RoleRestarted(5 * NANO + 4, "worker-1", 1))
-    event(RoleJoined(5 * NANO + 4, "worker-2", 1))
+    event(ev.RoleRestarted(5 * NANO + 4, "worker-1", 1))
+    event(ev.RoleJoined(5 * NANO + 4, "worker-2", 1))
     assert sentence(run.trace).startswith("w1 and w2 are back")
 
 

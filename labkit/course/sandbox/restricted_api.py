@@ -133,8 +133,8 @@ class Inert:
         pass
 
 
-class Progress(Inert):
-    """`tqdm.tqdm` without a bar: iterates over its argument."""
+class InertBar(Inert):
+    """`tqdm.tqdm` that shows nothing: iterates over its argument."""
 
     def __init__(self, iterable: Any = (), *args: Any, **more: Any):
         self.iterable = iterable
@@ -146,9 +146,9 @@ class Progress(Inert):
         return len(self.iterable)
 
 
-def progress_range(*args: int, **more: Any) -> Progress:
+def progress_range(*args: int, **more: Any) -> InertBar:
     """`tqdm.trange` without a bar."""
-    return Progress(range(*args))
+    return InertBar(range(*args))
 
 
 class InertModule(types.ModuleType):
@@ -162,7 +162,7 @@ class InertModule(types.ModuleType):
 
 # Packages that have no effect in graded code, with the names that need one.
 INERT: dict[str, dict[str, Any]] = {
-    "IPython": {}, "ipywidgets": {}, "matplotlib": {}, "seaborn": {}, "tqdm": {"tqdm": Progress, "trange": progress_range},
+    "IPython": {}, "ipywidgets": {}, "matplotlib": {}, "seaborn": {}, "tqdm": {"tqdm": InertBar, "trange": progress_range},
 }  # fmt: skip
 
 

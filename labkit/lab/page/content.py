@@ -11,33 +11,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Thaw
+from ...engines.command_words import PAIRS, WORDS
+from ...engines.commands import Command
 from ...errors import LabkitError
 from ...formatting import short
 from ...table import MISSING, Table
 from ...trace.schema import NANO
 from ...views import PANELS
 from ...views.style import nice_above
-from ..actions import (
-    COMMAND_PROGRESS,
-    Action,
-    BackToLive,
-    Calibrate,
-    Cancel,
-    Forecast,
-    Pause,
-    Pin,
-    PlayForecast,
-    Reset,
-    Resume,
-    Start,
-    Step,
-    Stop,
-    Sweep,
-    Undo,
-    Unpin,
-    WhatIf,
-)
 from ..controls import Control, label_of
 from ..experiments import default_values, sweepable
 from ..glossary import explain
@@ -48,16 +29,19 @@ if TYPE_CHECKING:
     from ..view import View
 
 Section = dict[str, Any]
-Kind = type[Command]
 
 SPEEDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 FACTORS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
+SMALLEST = (
+    200,
+    100,
+)  # pixels of the picture of a panel, with room for its margins; the browser scales it if it shows fewer
 MOST_CHIPS = 16  # roles that are shown as buttons; of more there is a menu
 MOST_RUNS = 8  # rows of the list of runs
 MOST_LINES = 60  # of the log, the newest ones
 SHORTEST, LONG = 10.0, 60.0  # seconds of the slider: without a time limit; of a run with a longer limit, at first
 NO_SCENARIO = "no scenario"
-SLOTS: dict[type[Action], type[Action]] = {Resume: Pause, Unpin: Pin, Forecast: Calibrate}
+SLOTS = {"resume": "pause", "unpin": "pin", "forecast": "calibrate"}  # buttons in the place of another one
 MEASURE = (
     "measure what gradients and messages cost on this cluster (half a minute), to forecast its runs and larger clusters"
 )
@@ -67,18 +51,6 @@ ENDED = {
     "samples": "limit of samples reached", "epochs": "limit of epochs reached", "finished": "all workers finished",
     "user": "stopped by you", "interrupted": "interrupted", "error": "error", "closed": "the cluster was closed",
 }  # fmt: skip
-PAIRS: dict[Kind, Kind] = {Kill: Restart, Freeze: Thaw, Cut: Reconnect}  # a command, and the one that undoes it
-LABELS: dict[Kind, str] = {
-    Kill: "Kill", Restart: "Restart", Freeze: "Freeze", Thaw: "Thaw", Cut: "Cut off", Reconnect: "Reconnect",
-}  # fmt: skip
-TIPS: dict[Kind, str] = {
-    Kill: "kill the process of {}; it stays down until Restart",
-    Restart: "restart {} from its last checkpoint",
-    Freeze: "suspend the process of {}; after the heartbeat timeout it is declared lost",
-    Thaw: "resume {}; it is shut down if it was declared lost meanwhile",
-    Cut: "cut the links between {} and the others; after the heartbeat timeout it is declared lost",
-    Reconnect: "reconnect {} with the others",
-}
 COLUMNS = (
     ("grad/s", "gradients applied per second"),
     ("staleness", "mean staleness"),
@@ -90,28 +62,29 @@ def toolbar(view: View, scenarios: dict[str, str]) -> Section:
     """The menu of scenarios and the buttons that control the run. `scenarios`: {name: title}."""
     on_cluster = not view.settings.cluster.virtual_time
     active = view.state in ("running", "paused")
-    paused = Pause not in view.actions and Resume in view.actions
+    paused = "pause" not in view.available and "resume" in view.available
     paused = {"pausing": True, "resuming": False}.get(view.busy, paused)  # show the requested state at once
-    pinned = Unpin in view.actions
+    pinned = "unpin" in view.available
     run = "Run again" if active and view.changed else "Run on cluster" if on_cluster else "Run"
     buttons = [
-        _button(Start, run, "start a run with these settings", view, main=True),
-        _button(Resume, "Resume", "continue", view) if paused else _button(Pause, "Pause", "pause the run", view),
-        _button(Stop, "Stop", "end the run, with a final evaluation", view),
-        _button(Step, "Step", "go to the next applied update", view),
-        _button(Reset, f"Reset, seed {view.settings.problem.seed}", "back to 0 s with the same settings", view),
-        _button(Unpin, "Unpin", "remove the reference run", view) if pinned else
-        _button(Pin, "Pin", "make this the reference run: later runs are drawn over it", view),
-        _button(Calibrate, "Calibrate", MEASURE, view) if view.calibration is None else
-        {**_button(Forecast, "Forecast", FORECAST, view), "off": False},
+        _button("run", run, "start a run with these settings", view, main=True),
+        _button("resume", "Resume", "continue", view) if paused else _button("pause", "Pause", "pause the run", view),
+        _button("stop", "Stop", "end the run, with a final evaluation", view),
+        _button("step", "Step", "go to the next applied update", view),
+        _button("reset", f"Reset, seed {view.settings.problem.seed}", "back to 0 s with the same settings", view),
+        _button("unpin", "Unpin", "remove the reference run", view) if pinned else
+        _button("pin", "Pin", "make this the reference run: later runs are drawn over it", view),
+        _button("calibrate", "Calibrate", MEASURE, view) if view.calibration is None else
+        {**_button("forecast", "Forecast", FORECAST, view), "off": False},
         _button(
-            Undo, "Undo", f"undo the last fault or change of a setting: {view.undoes}", view, hidden=Undo not in view.actions
+            "undo", "Undo", f"undo the last fault or change of a setting: {view.undoes}", view,
+            hidden="undo" not in view.available,
         ),
         _button(
-            WhatIf, "What if from here", "repeat the run up to this time, and continue from there", view,
-            hidden=view.live or WhatIf not in view.actions,
+            "what_if", "What if from here", "repeat the run up to this time, and continue from there", view,
+            hidden=view.live or "what_if" not in view.available,
         ),
-        _button(BackToLive, "Back to live", "show the present time", view, hidden=view.live),
+        _button("live", "Back to live", "show the present time", view, hidden=view.live),
     ]  # fmt: skip
     return {
         "scenarios": [["", NO_SCENARIO], *map(list, scenarios.items())],
@@ -120,10 +93,11 @@ def toolbar(view: View, scenarios: dict[str, str]) -> Section:
     }
 
 
-def _button(kind: type[Action], label: str, tip: str, view: View, **more: Any) -> Section:
-    slot = SLOTS.get(kind, kind).__name__  # an action and its opposite share a button
-    tip = f"not available: {view.why_not[kind]}" if kind in view.why_not else tip
-    return {"id": slot, "label": label, "action": kind.__name__, "tip": tip, "off": kind not in view.actions, **more}
+def _button(name: str, label: str, tip: str, view: View, **more: Any) -> Section:
+    tip = f"not available: {view.why_not[name]}" if name in view.why_not else tip
+    return {
+        "id": SLOTS.get(name, name), "label": label, "action": name, "tip": tip, "off": name not in view.available, **more,
+    }  # fmt: skip
 
 
 def player(view: View) -> Section:
@@ -221,14 +195,14 @@ def _role(role: str, server: bool, view: View) -> Section:
     }  # fmt: skip
 
 
-def _command(kind: Kind, role: str, view: View) -> Section:
+def _command(kind: type[Command], role: str, view: View) -> Section:
     """A button for a command; it executes the one that undoes it while that would have an effect."""
     opposite = PAIRS[kind]
     undo = opposite in view.supported and opposite.word in view.undo.get(role, ())
     now = opposite if undo else kind
     return {
-        "id": kind.__name__, "label": LABELS[now], "action": now.__name__, "tip": TIPS[now].format(short(role)),
-        "off": now not in view.supported, "undo": undo, "change": f"{short(role)} {COMMAND_PROGRESS[now]}",
+        "id": kind.word, "label": WORDS[now].label, "action": now.word, "tip": WORDS[now].tip.format(short(role)),
+        "off": now not in view.supported, "undo": undo, "change": f"{short(role)} {WORDS[now].progress}",
     }  # fmt: skip
 
 
@@ -274,27 +248,27 @@ def experiments(view: View, swept: Mapping[str, str]) -> Section:
         effect = "end it after the present probe or run, without a result"
         progress = {
             "text": task.problem or f"{task.text}{counted}", "done": task.done, "total": task.total,
-            "failed": task.state == "failed", "cancel": _button(Cancel, "Cancel", effect, view),
+            "failed": task.state == "failed", "cancel": _button("cancel", "Cancel", effect, view),
         }  # fmt: skip
     now, sweep = view.settings.cluster.workers, view.swept
     return {
         "task": progress, "kind": task.kind if view.task_active and task is not None else "",
         "calibrate": {
-            "button": _button(Calibrate, again, MEASURE, view),
+            "button": _button("calibrate", again, MEASURE, view),
             "text": _calibration_text(view), "table": None if measured is None else _table(measured.table()),
             "doubts": [] if measured is None else _doubts([*measured.doubts, *measured.doubts_about(view.settings.problem)]),
         },
         "forecast": {
             "buttons": [
-                _button(Forecast, "Forecast", "simulate this number of workers with the measured costs", view),
-                _button(PlayForecast, "Watch", "play a simulated run of this size in the panels", view),
+                _button("forecast", "Forecast", "simulate this number of workers with the measured costs", view),
+                _button("play_forecast", "Watch", "play a simulated run of this size in the panels", view),
             ],
             "workers": max(8 * now, 32), "hosts": str(measured.costs.hosts) if measured is not None else "1",
             "table": None if view.forecasts is None else _table(view.forecasts.table()),
             "doubts": [] if view.forecasts is None else _doubts(view.forecasts.doubts),
         },
         "sweep": {
-            "button": _button(Sweep, "Sweep", "simulate runs with several values of the setting", view),
+            "button": _button("sweep", "Sweep", "simulate runs with several values of the setting", view),
             "settings": [[name, label_of(name)] for name in swept], "values": dict(swept),
             "text": "" if sweep is None else f"{label_of(sweep.setting)}: {sweep.note}",
             "table": None if sweep is None or not len(sweep.sweep) else _table(sweep.sweep.table()),
@@ -304,7 +278,7 @@ def experiments(view: View, swept: Mapping[str, str]) -> Section:
 
 def _calibration_text(view: View) -> str:
     if view.calibration is None:
-        why = view.why_not.get(Calibrate, "")
+        why = view.why_not.get("calibrate", "")
         if why:
             return why[:1].upper() + why[1:]
         return "Not measured yet. It takes about half a minute, and nothing else may run meanwhile."
@@ -372,6 +346,7 @@ def share(text: Callable[[], str]) -> Section:
 def panels(shown: tuple[str, ...], wide: Callable[[str], bool]) -> Section:
     """All panels, and those that are shown, in order. `wide(name)`: whether it takes a whole row."""
     return {
+        "smallest": list(SMALLEST),
         "all": [[name, kind.title] for name, kind in PANELS.items()],
         "shown": [{"name": n, "title": PANELS[n].title, "help": explain(n), "wide": wide(n)} for n in shown],
     }

@@ -9,7 +9,6 @@ const SECTIONS = ["toolbar", "player", "headline", "question", "faults", "contro
   "experiments", "status"];
 const PROBE_EVERY = 60; // ms between two questions for the value under the pointer
 const OLD = 2000; // ms after which a panel shows how old its picture is
-const SMALLEST = [200, 100]; // pixels of a picture, as in page.py
 const AGE_EVERY = 500; // ms between two looks at the ages of panels
 let drawers = 0; // each drawer has an id
 const KEYS = [
@@ -21,16 +20,16 @@ const KEYS = [
 ];
 
 const ICONS = {
-  Start: "M4 2l10 6-10 6z", Pause: "M3 2h4v12H3zM9 2h4v12H9z", Stop: "M3 3h10v10H3z", Step: "M3 2l7 6-7 6zM11 2h2v12h-2z",
-  Reset: "M8 2a6 6 0 1 1-5.6 3.8l1.9.7A4 4 0 1 0 8 4v3L3.500 3.500 8 0z", Resume: "M4 2l10 6-10 6z",
-  Unpin: "M6 1h4l-.5 5L12 9v1H8.700V15H7.300V10H4V9l2.500-3z",
-  Pin: "M6 1h4l-.5 5L12 9v1H8.700V15H7.300V10H4V9l2.500-3z",
-  Undo: "M6 2L1.500 6 6 10V7.300h4a2.500 2.500 0 0 1 0 5H5V14h5a4.200 4.200 0 0 0 0-8.400H6z",
-  WhatIf: "M2 7h6l4-4v2.500h2v-4h-4L11.500 3 7.200 7.200V9l4.300 4L10 14.500h4v-4h-2V13L8 9H2z",
-  BackToLive: "M2 2l5 6-5 6zM7 2l5 6-5 6zM12 2h2v12h-2z",
+  run: "M4 2l10 6-10 6z", pause: "M3 2h4v12H3zM9 2h4v12H9z", stop: "M3 3h10v10H3z", step: "M3 2l7 6-7 6zM11 2h2v12h-2z",
+  reset: "M8 2a6 6 0 1 1-5.6 3.8l1.9.7A4 4 0 1 0 8 4v3L3.500 3.500 8 0z", resume: "M4 2l10 6-10 6z",
+  unpin: "M6 1h4l-.5 5L12 9v1H8.700V15H7.300V10H4V9l2.500-3z",
+  pin: "M6 1h4l-.5 5L12 9v1H8.700V15H7.300V10H4V9l2.500-3z",
+  undo: "M6 2L1.500 6 6 10V7.300h4a2.500 2.500 0 0 1 0 5H5V14h5a4.200 4.200 0 0 0 0-8.400H6z",
+  what_if: "M2 7h6l4-4v2.500h2v-4h-4L11.500 3 7.200 7.200V9l4.300 4L10 14.500h4v-4h-2V13L8 9H2z",
+  live: "M2 2l5 6-5 6zM7 2l5 6-5 6zM12 2h2v12h-2z",
   settings: "M2 3h5v2H2zM11 3h3v2h-3zM7 2h3v4H7zM2 11h2v2H2zM8 11h6v2H8zM4 10h3v4H4zM2 7h8v2H2zM13 7h1v2h-1zM10 6h2v4h-2z",
-  Calibrate: "M2 12a6 6 0 1 1 12 0h-2a4 4 0 1 0-8 0zM7 11l3.500-5 1 .7L9 12z",
-  Forecast: "M2 2h1.600v10.400H14V14H2zM5 9h2v2H5zM8 6.500h2v2H8zM11 4h2v2h-2z",
+  calibrate: "M2 12a6 6 0 1 1 12 0h-2a4 4 0 1 0-8 0zM7 11l3.500-5 1 .7L9 12z",
+  forecast: "M2 2h1.600v10.400H14V14H2zM5 9h2v2H5zM8 6.500h2v2H8zM11 4h2v2h-2z",
   full: "M2 2h5v2H4v3H2zM9 2h5v5h-2V4H9zM2 9h2v3h3v2H2zM12 9h2v5H9v-2h3z",
   enlarge: "M9 2h5v5h-2V5.400L9.700 7.700 8.300 6.300 10.600 4H9zM2 9h2v1.600l2.300-2.300 1.400 1.400L5.400 12H7v2H2z",
 };
@@ -307,7 +306,7 @@ class LabView {
 
   buildToolbar() {
     this.scenario = element("select", { class: "lk-scenario", "aria-label": "scenario",
-      title: "prepared experiments; a choice is played at once", onchange: () => this.press("PlayScenario", this.scenario.value || null) });
+      title: "prepared experiments; a choice is played at once", onchange: () => this.press("play", this.scenario.value || null) });
     this.buttons = element("div", { class: "lk-buttons" });
     const full = this.button(icon("full"), { tip: "full screen (f)", class: "lk-icon", "aria-label": "full screen", onclick: () => this.fullScreen() });
     const keys = this.button("?", { tip: "keys (?)", class: "lk-icon", "aria-label": "keys", onclick: () => this.toggleHelp() });
@@ -325,7 +324,7 @@ class LabView {
     this.scale = element("span", { class: "lk-scale", title: "end of the slider; it grows with the run" });
     this.ends = element("div", { class: "lk-ends" }, element("span"), element("small"));
     this.speed = element("select", { class: "lk-speed", "aria-label": "playback speed",
-      title: "playback speed, in seconds of virtual time per second", onchange: () => this.press("ChangeSettings", { speed: Number(this.speed.value) }) });
+      title: "playback speed, in seconds of virtual time per second", onchange: () => this.press("set", { speed: Number(this.speed.value) }) });
     this.player = element("div", { class: "lk-player" }, this.state, this.slider, this.scale, this.ends, this.speed);
   }
 
@@ -334,7 +333,7 @@ class LabView {
       onkeydown: (event) => this.chooseNext(event) });
     this.roleMenu = element("select", { "aria-label": "role", onchange: () => this.choose(this.roleMenu.value) });
     this.factor = element("select", { "aria-label": "slowdown factor", title: "the role computes so many times slower; 1x undoes it",
-      onchange: () => this.press("Slow", this.role, Number(this.factor.value)) });
+      onchange: () => this.press("slow", this.role, Number(this.factor.value)) });
     this.faultButtons = element("div", { class: "lk-buttons" });
     this.faults.append(element("h4", {}, "inject a fault"), this.chips, this.roleMenu,
       element("div", { class: "lk-row" }, element("label", {}, "computes ", this.factor), this.faultButtons));
@@ -352,19 +351,19 @@ class LabView {
     keyed(this.scenario, toolbar.scenarios, ([name]) => name, ([name, title]) => element("option", { value: name }, title), () => {});
     if (document.activeElement !== this.scenario) this.scenario.value = toolbar.scenario;
     this.showButtons(this.buttons, toolbar.buttons, (button) => this.pressToolbar(button));
-    const open = this.buttons.querySelector('[data-id="Calibrate"]');
+    const open = this.buttons.querySelector('[data-id="calibrate"]');
     if (open) setAttribute(open, "aria-expanded", this.sheet.hidden ? "false" : "true");
   }
 
   // Calibrate measures, and shows its progress; when the cluster is calibrated, the button is Forecast, which only opens the sheet.
   pressToolbar(button) {
-    if (button.action === "Forecast" || (button.action === "Calibrate" && button.off && this.get("experiments").kind)) {
+    if (button.action === "forecast" || (button.action === "calibrate" && button.off && this.get("experiments").kind)) {
       this.toggleSheet();
       this.answered();
       return;
     }
-    if (button.action === "Calibrate" && !button.off) this.toggleSheet(true);
-    if (button.action === "Start" && !button.off) this.toggleSheet(false); // the panels show the run
+    if (button.action === "calibrate" && !button.off) this.toggleSheet(true);
+    if (button.action === "run" && !button.off) this.toggleSheet(false); // the panels show the run
     this.press(button.action);
   }
 
@@ -373,7 +372,7 @@ class LabView {
     keyed(box, buttons, (button) => button.id, (button) => {
       const made = this.button(element("span", {}, button.label));
       made.addEventListener("click", (event) => {
-        if (event.detail > 1 && !["Step", "Undo"].includes(made.state.id)) return; // a double click is one press
+        if (event.detail > 1 && !["step", "undo"].includes(made.state.id)) return; // a double click is one press
         made.classList.add("lk-pressed"); // shown at once; the answer of the kernel removes it
         act(made.state);
       });
@@ -421,7 +420,7 @@ class LabView {
     mark(this.question, { "lk-right": question.result === "right", "lk-wrong": question.result === "wrong" });
     setText(this.question.children[0], question.text || "");
     keyed(this.question.children[1], (question.answers || []).map((answer, i) => ({ ...answer, i })), (answer) => answer.i,
-      (answer) => this.button(answer.text, { onclick: () => this.press("Answer", answer.i) }),
+      (answer) => this.button(answer.text, { onclick: () => this.press("answer", answer.i) }),
       (made, answer) => {
         setText(made, answer.text);
         mark(made, { "lk-given": answer.given });
@@ -514,7 +513,7 @@ class LabView {
   // A setting with a button that opens the sheet for a sweep of its values.
   makeSweepable(control) {
     const row = this.makeControl(control);
-    const open = this.button(icon("Forecast"), { class: "lk-open-sweep", "aria-label": `sweep ${control.label}`,
+    const open = this.button(icon("forecast"), { class: "lk-open-sweep", "aria-label": `sweep ${control.label}`,
       tip: `sweep ${control.label}: compare runs with several values`, onclick: () => this.openSweep(control.name) });
     const box = element("div", { class: "lk-sweepable" }, row, open);
     box.update = (now) => {
@@ -525,7 +524,7 @@ class LabView {
   }
 
   makeControl(control) {
-    const set = (value) => this.press("ChangeSettings", { [control.name]: value });
+    const set = (value) => this.press("set", { [control.name]: value });
     const title = control.help;
     const row = element("label", { class: `lk-control lk-${control.kind}`, title }, element("span", {}, control.label));
     // A field keeps what is being typed until it was received; then it shows the setting, which a refused value has not changed.
@@ -581,9 +580,9 @@ class LabView {
     const box = this.runs.children[1];
     this.runs.hidden = !runs.rows.length;
     keyed(box, runs.rows, (run) => run.number, (run) => {
-      const show = this.button("", { tip: "show this run again", onclick: () => this.press("ShowRun", run.number) });
-      const pin = this.button(icon("Pin"), { tip: "make this the reference run: other runs are drawn over it", "aria-label": `pin run ${run.number}`,
-        onclick: () => this.press(pin.pinned ? "Unpin" : "Pin", ...(pin.pinned ? [] : [run.number])) });
+      const show = this.button("", { tip: "show this run again", onclick: () => this.press("show_run", run.number) });
+      const pin = this.button(icon("pin"), { tip: "make this the reference run: other runs are drawn over it", "aria-label": `pin run ${run.number}`,
+        onclick: () => this.press(pin.pinned ? "unpin" : "pin", ...(pin.pinned ? [] : [run.number])) });
       const cells = runs.columns.map(([name, help]) => element("span", { title: help }, element("b"), ` ${name}`));
       return element("div", { class: "lk-run" }, show, pin, element("div", { class: "lk-cells" }, ...cells));
     }, (made, run) => {
@@ -728,9 +727,9 @@ class LabView {
         this.progress.max = now.task.total;
         this.progress.value = now.task.done;
       } else this.progress.removeAttribute("value");
-      this.showButtons(this.cancelBox, now.task.failed ? [] : [now.task.cancel], () => this.press("Cancel"));
+      this.showButtons(this.cancelBox, now.task.failed ? [] : [now.task.cancel], () => this.press("cancel"));
     }
-    this.showButtons(this.calibrateBox, [now.calibrate.button], () => this.press("Calibrate"));
+    this.showButtons(this.calibrateBox, [now.calibrate.button], () => this.press("calibrate"));
     setText(this.calibrateText, now.calibrate.text);
     this.showResults(this.calibrateResults, now.calibrate);
     this.costs.hidden = !now.calibrate.table;
@@ -746,7 +745,7 @@ class LabView {
     this.showButtons(this.sweepBox, [now.sweep.button], (button) => {
       const values = this.sweepValues.value.split(",").map((text) => text.trim()).filter(Boolean);
       this.awaitsSweep = !button.off;
-      this.press("Sweep", this.sweepSetting.value, values.length ? values : null);
+      this.press("sweep", this.sweepSetting.value, values.length ? values : null);
     });
     setText(this.sweepText, now.sweep.text);
     this.showResults(this.sweepResults, now.sweep);
@@ -755,7 +754,7 @@ class LabView {
   pressForecast(button) {
     const number = (input) => (/^\d+$/.test(input.value.trim()) ? Number(input.value) : input.value.trim());
     const hosts = this.hosts.value.trim() ? number(this.hosts) : null;
-    if (button.action === "PlayForecast" && !button.off) this.toggleSheet(false); // the panels show the run
+    if (button.action === "play_forecast" && !button.off) this.toggleSheet(false); // the panels show the run
     this.press(button.action, number(this.workers), hosts);
   }
 
@@ -810,10 +809,11 @@ class LabView {
   showAges() {
     const now = performance.now();
     const player = this.get("player") || {};
+    const smallest = this.get("panels").smallest || [];
     for (const [name, there] of this.canvases) {
       const picture = this.shared.pictures.get(name);
       const { clientWidth: wide, clientHeight: high } = there.canvas;
-      const drawn = picture?.failed || (picture?.axes && fits(picture.size, wide, high));
+      const drawn = picture?.failed || (picture?.axes && fits(picture.size, [wide, high], smallest));
       if (!wide || !this.inView.has(name) || (drawn && !player.moves && picture.t === player.t)) there.right = now;
       else if (drawn && player.moves) there.right = Math.max(there.right, picture.at);
       const age = now - there.right;
@@ -1063,8 +1063,8 @@ class LabView {
     if (event.key === " " && event.target.matches("input[type=range]")) event.preventDefault(); // it would scroll the page
     const typing = event.target.matches("input[type=text], select, input[type=range], textarea");
     const act = {
-      " ": () => this.press(this.get("player").moves ? "Pause" : "Resume"), ArrowLeft: () => this.move(-1), ArrowRight: () => this.move(1),
-      Home: () => this.press("Seek", 0), End: () => this.press("BackToLive"), ".": () => this.press("Step"), u: () => this.press("Undo"),
+      " ": () => this.press(this.get("toolbar").buttons.find((button) => button.id === "pause").action), ArrowLeft: () => this.move(-1), ArrowRight: () => this.move(1),
+      Home: () => this.press("seek", 0), End: () => this.press("live"), ".": () => this.press("step"), u: () => this.press("undo"),
       f: () => this.fullScreen(), "?": () => this.toggleHelp(), Escape: () => this.escape(),
     }[event.key];
     if (!act || (typing && event.key !== "Escape") || (event.key === " " && event.target.matches("button, summary, input"))) return;
@@ -1074,14 +1074,14 @@ class LabView {
 
   move(direction) {
     const player = this.get("player");
-    this.press("Seek", Math.max(0, player.t + (direction * player.length) / 100));
+    this.press("seek", Math.max(0, player.t + (direction * player.length) / 100));
   }
 
   seek(tick) {
     const player = this.get("player");
     const seconds = (tick * player.length) / 1000;
-    if (seconds >= player.recorded) this.press("BackToLive");
-    else this.press("Seek", seconds);
+    if (seconds >= player.recorded) this.press("live");
+    else this.press("seek", seconds);
   }
 
   toggleHelp() {
@@ -1109,9 +1109,9 @@ class LabView {
   }
 }
 
-// Whether a picture was drawn for a canvas of this size. The kernel draws a small one larger, in the same shape.
-function fits(size, ...shown) {
-  const scale = Math.max(1, ...SMALLEST.map((least, i) => least / shown[i]));
+// Whether a picture was drawn for a canvas of the size `shown`. The kernel draws one below the smallest size larger, in the same shape.
+function fits(size, shown, smallest) {
+  const scale = Math.max(1, ...smallest.map((least, i) => least / shown[i]));
   return size.every((pixels, i) => Math.abs(pixels - scale * shown[i]) <= 1);
 }
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from ...engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw
 from ...errors import BadInput, LabkitError, nearest
 from ...narrative import log_lines, numbers, sentence
 from ...trace.query import Cumulative
@@ -26,31 +25,6 @@ from ...trace.schema import NANO
 from ...trace.stragglers import Stragglers
 from ...views import PANELS, make_panel, panel_figure, style
 from ...views.display_list import figure_list
-from ..actions import (
-    Action,
-    Answer,
-    BackToLive,
-    Calibrate,
-    Cancel,
-    ChangeSettings,
-    Execute,
-    Forecast,
-    Pause,
-    Pin,
-    PlayForecast,
-    PlayScenario,
-    Reset,
-    Resume,
-    Seek,
-    ShowRun,
-    Start,
-    Step,
-    Stop,
-    Sweep,
-    Undo,
-    Unpin,
-    WhatIf,
-)  # fmt: skip
 from ..controls import Control
 from ..controls import controls as controls_of
 from . import content
@@ -70,19 +44,7 @@ TEXT_EVERY = 0.5  # seconds between two updates of sentence, numbers and log
 CONFIRM_EVERY = 1.0  # seconds between two frames without pictures, which say that those of the browser are up to date
 SETTLES = 0.3  # seconds after which an idle lab is drawn once more
 TRIES = 3  # consecutive failures of frames before the page waits for a change
-SMALLEST = 200, 100  # pixels of a panel, with room for its margins; the browser scales it if it shows fewer
 LARGEST = 4000, 4000
-# what the browser sends: the name of a class, and its arguments
-ACTIONS: dict[str, Callable[..., Action]] = {
-    kind.__name__: kind
-    for kind in (
-        Answer, BackToLive, Calibrate, Cancel, ChangeSettings, Pause, Pin, PlayScenario, Forecast, Reset, Resume, PlayForecast,
-        Seek, ShowRun, Start, Step, Stop, Sweep, Undo, Unpin, WhatIf,
-    )
-}  # fmt: skip
-COMMANDS: dict[str, type[Command]] = {
-    kind.__name__: kind for kind in (Kill, Restart, Freeze, Thaw, Cut, Reconnect, Slow)
-}
 _numbers = count(1)
 _log = logging.getLogger(__name__)
 
@@ -188,30 +150,17 @@ class Page:
             _log.debug("ignored message %r", message, exc_info=True)
 
     def _pressed(self, message: dict[str, Any]) -> None:
+        """A press of a button is passed to the lab, and the page shows at once that it was received."""
         try:
-            self.press(self._action(message["action"], *message.get("args", [])))
+            name, arguments = message["action"], message.get("args", [])
+            if name == "set":
+                arguments = [self._chosen_values(*arguments)]
+            self.lab.press(name, *arguments)
+            self.refresh()
+            self._thread.after_action()
+            self._thread.wake()
         finally:  # an ignored one is answered, too
             self.widget.message({"do": "answer", "number": message.get("number")})
-
-    def _action(self, name: str, *arguments: Any) -> Action:
-        if name in COMMANDS:
-            return Execute(self._command(COMMANDS[name], *arguments))
-        if name == "ChangeSettings":
-            return ChangeSettings(self._chosen_values(*arguments))
-        return ACTIONS[name](*arguments)
-
-    def press(self, action: Action) -> None:
-        """Pass an action to the lab, and show at once that it was received."""
-        self.lab.press(action)
-        self.refresh()
-        self._thread.after_action()
-        self._thread.wake()
-
-    def _command(self, kind: type[Command], *arguments: Any) -> Command:
-        stays_down = {"restart": False} if kind is Kill and Restart in self.lab.view().supported else {}
-        made: Any = kind
-        command: Command = made(*arguments, **stays_down)
-        return command
 
     def _chosen_values(self, given: dict[str, Any]) -> dict[str, Any]:
         """The values of settings: a menu sends the number of a choice."""
@@ -462,7 +411,7 @@ def _known(panels: Iterable[str] | None) -> tuple[str, ...]:
 def _pixels(width: float, height: float) -> tuple[int, int]:
     """The size in which a panel is drawn: a small one is drawn larger, in the same shape, and the browser scales it."""
     width, height = max(width, 1.0), max(height, 1.0)
-    scale = max(1.0, SMALLEST[0] / width, SMALLEST[1] / height)
+    scale = max(1.0, content.SMALLEST[0] / width, content.SMALLEST[1] / height)
     return round(min(scale * width, LARGEST[0])), round(min(scale * height, LARGEST[1]))
 
 

@@ -17,11 +17,6 @@ from typing import Any
 import anywidget
 import traitlets
 
-SECTIONS = (
-    "toolbar", "player", "headline", "question", "faults", "controls", "runs", "numbers", "log_lines", "panels",
-    "experiments", "status",
-)  # fmt: skip
-
 
 def _file(name: str) -> str:
     return (resources.files(__package__) / name).read_text(encoding="utf-8")

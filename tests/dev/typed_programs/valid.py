@@ -85,6 +85,7 @@ assert_type(run.advance(1).fork(at=0.5), lk.Run)
 run.inject(lk.Drop(("worker-0", "worker-1"), "server", 0.05)).slow("worker-2", 5).set(learning_rate=0.1)
 with lk.train("digits", lk.RingAllReduce(codec="float16"), cluster) as other:
     other.kill("worker-1", restart=False).restart("worker-1").stop()
+assert_type(other.cut("worker-1", peer="server-0"), lk.Run)
 assert_type(lk.resume("run", cluster=cluster), lk.Run)
 
 # results
@@ -122,7 +123,7 @@ lk.lessons.amdahl(0.1, np.arange(1, 9)).max()
 
 lab = lk.Lab("digits", "ssp", cluster, lk.Budget(updates=100), controls=["s", "workers"], panels="progress", speed=10)
 assert_type(lab.run(), lk.Lab)
-lab.slow("worker-2", 5).set(learning_rate=0.01).wait()
+assert_type(lab.slow("worker-2", 5).set(learning_rate=0.01).wait(), lk.Lab)
 assert_type(lab.share_text(), str)
 assert_type(lk.Lab.scenarios(), dict[str, str])
 lk.Lab(scenario="slow-worker")

@@ -36,6 +36,7 @@ lk.train("digits", lk.AsyncPS(), cluster, 100)  # arg-type, reportArgumentType
 run = lk.train("digits", lk.AsyncPS(), cluster, faults=[lk.SGD()])  # list-item, reportArgumentType
 run.wait("60")  # arg-type, reportArgumentType
 run.kil("worker-1")  # attr-defined, reportAttributeAccessIssue
+run.kill(1)  # arg-type, reportArgumentType
 run.plot.stalenes()  # attr-defined, reportAttributeAccessIssue
 run.plot.staleness(reference=4)  # arg-type, reportArgumentType
 print(run.summary().accuracy)  # attr-defined, reportAttributeAccessIssue

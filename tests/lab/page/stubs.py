@@ -1,4 +1,4 @@
-"""Parts of tests of the page: views, a lab that only records actions, a drawing thread without a thread."""
+"""Parts of tests of the page: views, a lab that only records presses, a drawing thread without a thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 
 import labkit as lk
-from labkit.lab import actions
 from labkit.lab.run_table import Entry
 from labkit.lab.scenarios.scenario import Question, Scenario, ScenarioStep
 from labkit.lab.settings import Settings
@@ -17,8 +16,10 @@ from labkit.lab.view import View
 from labkit.narrative import run_row
 from labkit.trace.schema import NANO
 
-OPPOSITES = {actions.Resume, actions.Unpin}  # of Pause and Pin; one of each pair is available
-EVERYTHING = frozenset(set(actions.Action.__subclasses__()) - OPPOSITES)
+EVERYTHING = frozenset({
+    "run", "pause", "stop", "reset", "step", "seek", "live", "what_if", "set", "undo", "play", "answer", "pin", "show_run",
+    "calibrate", "forecast", "play_forecast", "sweep", "cancel",
+})  # without the opposites of "pause" and "pin"  # fmt: skip
 SCENARIO = Scenario(
     "slow-worker", "One straggler", "All wait.", (ScenarioStep(text="Synchronous."), ScenarioStep(text="Asynchronous.")),
     question=Question("Throughput falls to …", ("80%", "50%", "20%"), 2, "You answered {answer}; it fell to {right}."),
@@ -42,7 +43,7 @@ def view(of=None, **more):
         "replaying": False, "simulated": True, "reference": None, "settings": settings, "shown": settings, "changed": (),
         "entries": (), "processes": "", "busy": "", "problem": "", "scenario": None, "step": -1, "text": "", "asked": False,
         "answer": None, "slow": {}, "conditions": {}, "supported": frozenset({lk.Slow, lk.Kill}), "undo": {},
-        "actions": EVERYTHING, "dashboard": None,
+        "available": EVERYTHING, "dashboard": None,
     }  # fmt: skip
     return View(**{**plain, **more})
 
@@ -61,17 +62,17 @@ def entries():
 
 
 class StubLab:
-    """A lab that executes nothing. `pressed`: the actions. `effect(action)`: the fields of the view that an action changes."""
+    """A lab that executes nothing. `pressed`: (button, arguments ...). `effect(name)`: the fields of the view that it changes."""
 
     def __init__(self, now):
-        self.now, self.pressed, self.effect = now, [], lambda action: {}
+        self.now, self.pressed, self.effect = now, [], lambda name: {}
 
     def view(self):
         return self.now
 
-    def press(self, action):
-        self.pressed.append(action)
-        self.now = dataclasses.replace(self.now, **self.effect(action))
+    def press(self, name, *arguments):
+        self.pressed.append((name, *arguments))
+        self.now = dataclasses.replace(self.now, **self.effect(name))
 
     def scenarios(self):
         return {SCENARIO.name: SCENARIO.title}

@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 import labkit as lk
+from labkit.engines.command_words import WORDS
 from labkit.engines.commands import COMMANDS, Cut, Freeze, Kill, Reconnect, Restart, Thaw
-from labkit.lab import actions
-from labkit.lab.actions import COMMAND_PROGRESS
 from labkit.lab.controls import controls
 from labkit.lab.page import content
 from labkit.lab.page.content import LONG, MOST_CHIPS, MOST_LINES, MOST_RUNS, SPEEDS
@@ -26,7 +25,7 @@ from tests.lab.page.stubs import EVERYTHING, SCENARIO, entries, trace, view
 ALL = frozenset(COMMANDS.values())
 SCENARIOS = {SCENARIO.name: SCENARIO.title}
 STAGE = "3 of 6 processes imported"
-NOTHING = frozenset({actions.Start, actions.ChangeSettings})
+NOTHING = frozenset({"run", "set"})
 
 
 def buttons(**now):
@@ -37,28 +36,29 @@ def buttons(**now):
 # toolbar --------------------------------------------------------------------------------------------------------------
 
 
-def test_each_button_names_an_action_and_only_available_ones_are_on():
-    for available in (EVERYTHING, NOTHING, frozenset({actions.Start, actions.Resume, actions.Unpin})):
-        found = buttons(actions=available)
+def test_each_button_has_its_texts_and_only_available_ones_are_on():
+    for available in (EVERYTHING, NOTHING, frozenset({"run", "resume", "unpin"})):
+        found = buttons(available=available)
         for button in found.values():
-            assert button["off"] == (getattr(actions, button["action"]) not in available)
+            assert button["off"] == (button["action"] not in available)
             assert button["tip"]
             assert button["label"]
-    assert list(found)[:3] == ["Start", "Pause", "Stop"]
+            assert callable(getattr(lk.Lab, button["action"]))  # the method that does the same
+    assert list(found)[:3] == ["run", "pause", "stop"]
 
 
 def test_an_action_and_its_opposite_share_a_button():
-    assert [buttons()[slot]["label"] for slot in ("Pause", "Pin")] == ["Pause", "Pin"]
-    other = buttons(actions=EVERYTHING - {actions.Pause, actions.Pin} | {actions.Resume, actions.Unpin})
-    assert [(other[slot]["label"], other[slot]["action"]) for slot in ("Pause", "Pin")] == [
-        ("Resume", "Resume"), ("Unpin", "Unpin"),
+    assert [buttons()[slot]["label"] for slot in ("pause", "pin")] == ["Pause", "Pin"]
+    other = buttons(available=EVERYTHING - {"pause", "pin"} | {"resume", "unpin"})
+    assert [(other[slot]["label"], other[slot]["action"]) for slot in ("pause", "pin")] == [
+        ("Resume", "resume"), ("Unpin", "unpin"),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("busy", "label"), [("pausing", "Resume"), ("resuming", "Pause")])
 def test_the_requested_state_is_shown_while_pause_or_resume_is_executed(busy, label):
-    for available in (EVERYTHING, EVERYTHING - {actions.Pause} | {actions.Resume}):
-        assert buttons(state="running", busy=busy, actions=available)["Pause"]["label"] == label
+    for available in (EVERYTHING, EVERYTHING - {"pause"} | {"resume"}):
+        assert buttons(state="running", busy=busy, available=available)["pause"]["label"] == label
 
 
 @pytest.mark.parametrize(
@@ -72,27 +72,27 @@ def test_the_requested_state_is_shown_while_pause_or_resume_is_executed(busy, la
     ],
 )
 def test_the_label_of_the_run_button(now, label):
-    start = buttons(**now)["Start"]
+    start = buttons(**now)["run"]
     assert start["label"] == label
     assert start["main"]
 
 
 def test_what_if_and_back_to_live_are_shown_at_an_earlier_time_only():
-    assert buttons()["WhatIf"]["hidden"]
-    assert buttons()["BackToLive"]["hidden"]
+    assert buttons()["what_if"]["hidden"]
+    assert buttons()["live"]["hidden"]
     back = buttons(live=False)
-    assert not back["WhatIf"]["hidden"]
-    assert not back["BackToLive"]["hidden"]
-    assert buttons(live=False, actions=EVERYTHING - {actions.WhatIf})["WhatIf"]["hidden"]  # a run on processes
+    assert not back["what_if"]["hidden"]
+    assert not back["live"]["hidden"]
+    assert buttons(live=False, available=EVERYTHING - {"what_if"})["what_if"]["hidden"]  # a run on processes
 
 
 def test_undo_is_shown_if_there_is_something_to_undo():
-    assert not buttons()["Undo"]["hidden"]
-    assert buttons(actions=EVERYTHING - {actions.Undo})["Undo"]["hidden"]
+    assert not buttons()["undo"]["hidden"]
+    assert buttons(available=EVERYTHING - {"undo"})["undo"]["hidden"]
 
 
 def test_reset_names_the_seed():
-    assert buttons(settings=Settings().changed(seed=11))["Reset"]["label"] == "Reset, seed 11"
+    assert buttons(settings=Settings().changed(seed=11))["reset"]["label"] == "Reset, seed 11"
 
 
 def test_the_menu_of_scenarios_starts_with_none():
@@ -261,20 +261,20 @@ PAIRS = [("Kill", Kill, "Restart", Restart), ("Freeze", Freeze, "Thaw", Thaw), (
 def test_a_command_is_undone_by_the_same_button(label, kind, back, opposite):
     def button(**now):
         role = content.faults(view(**now))["roles"][0]
-        return next(each for each in role["buttons"] if each["id"] == kind.__name__)
+        return next(each for each in role["buttons"] if each["id"] == kind.word)
 
     plain = button(supported=ALL)
-    assert (plain["label"], plain["action"], plain["off"], plain["undo"]) == (label, kind.__name__, False, False)
+    assert (plain["label"], plain["action"], plain["off"], plain["undo"]) == (label, kind.word, False, False)
     undoable = {"worker-0": frozenset({opposite.word})}
     undo = button(supported=ALL, undo=undoable)
-    assert (undo["label"], undo["action"], undo["off"], undo["undo"]) == (back, opposite.__name__, False, True)
+    assert (undo["label"], undo["action"], undo["off"], undo["undo"]) == (back, opposite.word, False, True)
     assert "w0" in plain["tip"]
     assert "w0" in undo["tip"]
     assert plain["tip"] != undo["tip"]
     assert button(supported=ALL, undo={"worker-1": undoable["worker-0"]}) == plain  # of another role
     assert button(supported=frozenset({kind}), undo=undoable)["label"] == label  # the engine cannot undo it
     assert button(supported=frozenset())["off"]
-    assert (plain["change"], undo["change"]) == tuple(f"w0 {COMMAND_PROGRESS[each]}" for each in (kind, opposite))
+    assert (plain["change"], undo["change"]) == tuple(f"w0 {WORDS[each].progress}" for each in (kind, opposite))
 
 
 # controls -------------------------------------------------------------------------------------------------------------

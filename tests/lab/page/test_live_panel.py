@@ -9,8 +9,8 @@ import weakref
 import pytest
 
 import labkit as lk
+from labkit.lab.page.content import SMALLEST
 from labkit.lab.page.live_panel import FIRST_VIEW, LivePanel, is_wide
-from labkit.lab.page.page import SMALLEST
 from labkit.trace.schema import NANO
 from labkit.views import PANELS, make_panel
 from labkit.views.display_list import DisplayList

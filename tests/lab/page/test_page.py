@@ -1,4 +1,4 @@
-"""The page of a lab with a stub of a browser: messages become actions, and frames contain what has changed."""
+"""The page of a lab with a stub of a browser: presses are passed to the lab, and frames contain what has changed."""
 
 from __future__ import annotations
 
@@ -10,79 +10,47 @@ import threading
 import pytest
 from PIL import Image
 
-from labkit.engines.commands import COMMANDS, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw
 from labkit.errors import BadInput
-from labkit.lab import actions
 from labkit.lab.page import Page
+from labkit.lab.page.content import SMALLEST
 from labkit.lab.page.drawing_thread import BUSY, FULL_SPEED, SHARE
 from labkit.lab.page.live_panel import FIRST_VIEW, LivePanel
-from labkit.lab.page.page import LARGEST, SETTLES, SMALLEST, TEXT_EVERY, TRIES
+from labkit.lab.page.page import LARGEST, SETTLES, TEXT_EVERY, TRIES
 from labkit.lab.settings import Settings
 from labkit.narrative import numbers
 from labkit.trace.schema import NANO
 from labkit.views import PANELS
 from tests.lab.page.stubs import EVERYTHING, SCENARIO, StubLab, entries, resolved, trace, view
 
-ALL = frozenset(COMMANDS.values())
-
-
 # messages of the browser ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "action"),
-    [
-        ("Start", [], actions.Start()), ("Pause", [], actions.Pause()), ("Resume", [], actions.Resume()),
-        ("Stop", [], actions.Stop()), ("Reset", [], actions.Reset()), ("Step", [], actions.Step()), ("Undo", [], actions.Undo()),
-        ("Pin", [], actions.Pin()), ("Pin", [2], actions.Pin(2)), ("Unpin", [], actions.Unpin()),
-        ("ShowRun", [1], actions.ShowRun(1)),
-        ("WhatIf", [], actions.WhatIf()), ("BackToLive", [], actions.BackToLive()), ("Seek", [1.5], actions.Seek(1.5)),
-        ("Answer", [1], actions.Answer(1)), ("PlayScenario", ["slow-worker"], actions.PlayScenario("slow-worker")),
-        ("PlayScenario", [None], actions.PlayScenario(None)),
-        ("ChangeSettings", [{"speed": 5}], actions.ChangeSettings({"speed": 5})),
-        ("ChangeSettings", [{"learning_rate": "0.2"}], actions.ChangeSettings({"learning_rate": "0.2"})),
-        ("Slow", ["worker-1", 5], actions.Execute(Slow("worker-1", 5))),
-        ("Freeze", ["worker-1"], actions.Execute(Freeze("worker-1"))),
-        ("Thaw", ["worker-1"], actions.Execute(Thaw("worker-1"))), ("Cut", ["worker-1"], actions.Execute(Cut("worker-1"))),
-        ("Reconnect", ["worker-1"], actions.Execute(Reconnect("worker-1"))),
-        ("Restart", ["worker-1"], actions.Execute(Restart("worker-1"))),
-    ],
-)  # fmt: skip
-def test_a_press_becomes_an_action(open_page, name, arguments, action):
+    ("name", "arguments"),
+    [("run", []), ("pin", [2]), ("play", [None]), ("set", [{"learning_rate": "0.2"}]), ("slow", ["worker-1", 5])],
+)
+def test_a_press_is_passed_to_the_lab_and_drawn(open_page, name, arguments):
     page = open_page()
     page.press(name, *arguments)
-    assert page.lab.pressed == [action]
+    assert page.lab.pressed == [(name, *arguments)]
     assert page.thread.acted
     assert page.thread.due
-
-
-def test_a_killed_role_stays_down_where_it_can_be_restarted_by_a_button(open_page):
-    page = open_page(view(supported=ALL))
-    page.press("Kill", "worker-0")
-    page.lab.now = view(supported=frozenset({Kill}))
-    page.press("Kill", "worker-0")
-    assert page.lab.pressed == [actions.Execute(Kill("worker-0", restart=False)), actions.Execute(Kill("worker-0"))]
 
 
 def test_the_choice_of_a_menu_is_the_value_of_its_control(open_page):
     page = open_page()
     shown = {control["name"]: control for control in page.browser.state["controls"]}
-    page.press("ChangeSettings", {"workers": {"choice": shown["workers"]["choices"].index("8")}})
-    page.press("ChangeSettings", {"bandwidth": {"choice": shown["bandwidth"]["choices"].index("unlimited")}})
-    assert page.lab.pressed == [actions.ChangeSettings({"workers": 8}), actions.ChangeSettings({"bandwidth": math.inf})]
+    page.press("set", {"workers": {"choice": shown["workers"]["choices"].index("8")}})
+    page.press("set", {"bandwidth": {"choice": shown["bandwidth"]["choices"].index("unlimited")}})
+    assert page.lab.pressed == [("set", {"workers": 8}), ("set", {"bandwidth": math.inf})]
 
 
 MALFORMED = [
-    {}, {"do": "?"}, {"do": ["press"]}, {"do": "press"}, {"do": "press", "action": "Close"},
-    {"do": "press", "action": ["Start"]},
-    {"do": "press", "action": "Start", "args": [1]}, {"do": "press", "action": "Seek", "args": []},
-    {"do": "press", "action": "Seek", "args": 3}, {"do": "press", "action": "Execute", "args": [{}]},
-    {"do": "press", "action": "ChangeSettings", "args": [3]}, {"do": "press", "action": "ChangeSettings", "args": []},
-    {"do": "press", "action": "ChangeSettings", "args": [{"workers": {"choice": 999}}]},
-    {"do": "press", "action": "ChangeSettings", "args": [{"workers": {"choice": "8"}}]},
-    {"do": "press", "action": "ChangeSettings", "args": [{"gone": {"choice": 0}}]},
-    {"do": "press", "action": "Slow", "args": ["worker-0", "x"]},
-    {"do": "press", "action": "Kill", "args": [None]},
+    {}, {"do": "?"}, {"do": ["press"]}, {"do": "press"}, {"do": "press", "action": "stop", "args": 3},
+    {"do": "press", "action": "set", "args": [3]}, {"do": "press", "action": "set", "args": []},
+    {"do": "press", "action": "set", "args": [{"workers": {"choice": 999}}]},
+    {"do": "press", "action": "set", "args": [{"workers": {"choice": "8"}}]},
+    {"do": "press", "action": "set", "args": [{"gone": {"choice": 0}}]},
     {"do": "panels"}, {"do": "panels", "name": "gone", "shown": True}, {"do": "layout"},
     {"do": "layout", "sizes": {"staleness": 3}},
     {"do": "layout", "sizes": {"staleness": [math.nan, 100]}, "visible": []}, {"do": "layout", "sizes": {}, "visible": 3},
@@ -112,8 +80,8 @@ def test_malformed_or_outdated_messages_do_nothing(open_page, caplog):
         assert page.page.panels == ("staleness",), message
         assert page.browser.messages == [], message
         assert [set(u) for u in page.browser.updates] in ([], [{"controls"}]), message  # fields show the settings again
-    page.press("Stop")
-    assert page.lab.pressed == [actions.Stop()]
+    page.press("stop")
+    assert page.lab.pressed == [("stop",)]
 
 
 def test_only_frames_that_were_sent_are_acknowledged(open_page):
@@ -157,12 +125,12 @@ def test_a_press_is_shown_before_the_next_frame(open_page):
     page = open_page(view(state="running"))
     page.thread.frame()
     page.browser.updates.clear()
-    page.lab.effect = lambda action: {"busy": action.progress}
-    page.press("Pause")
+    page.lab.effect = lambda name: {"busy": "pausing"}
+    page.press("pause")
     assert page.browser.state["player"]["below"] == "pausing…"
     assert [button["label"] for button in page.browser.state["toolbar"]["buttons"]][1] == "Resume"
-    page.lab.effect = lambda action: {"busy": "", "problem": "workers=-2: at least 1"}
-    page.press("ChangeSettings", {"workers": "-2"})
+    page.lab.effect = lambda name: {"busy": "", "problem": "workers=-2: at least 1"}
+    page.press("set", {"workers": "-2"})
     assert page.browser.state["headline"] == {"first": "⚠ ", "rest": "workers=-2: at least 1", "error": True}
     assert page.thread.sent == 1
 
@@ -172,8 +140,8 @@ def test_a_start_clears_all_panels_and_texts_at_once(open_page):
     page.show(state="running")
     number = page.browser.state["player"]["run"]
     page.browser.updates.clear()
-    page.lab.effect = lambda action: {"trace": trace(3, 1e-3), "t": 0, "recorded": 0}  # nothing has been applied yet
-    page.press("Start")
+    page.lab.effect = lambda name: {"trace": trace(3, 1e-3), "t": 0, "recorded": 0}  # nothing has been applied yet
+    page.press("run")
     (update,) = page.browser.updates  # before the next frame
     assert update["player"]["run"] == number + 1  # then the browser clears all panels
     assert [(name, value) for name, value, _ in update["numbers"]["values"]] == numbers(trace(3, 1e-3), 0)
@@ -475,8 +443,8 @@ def test_the_displayed_controls_follow_the_settings(open_page):
     assert shown["s"]["next"]
     assert shown["strategy"]["next"]
     assert not shown["workers"]["next"]
-    page.press("ChangeSettings", {"s": {"choice": shown["s"]["choices"].index("8")}})
-    assert page.lab.pressed == [actions.ChangeSettings({"s": 8})]
+    page.press("set", {"s": {"choice": shown["s"]["choices"].index("8")}})
+    assert page.lab.pressed == [("set", {"s": 8})]
 
 
 @pytest.mark.parametrize(
@@ -497,7 +465,7 @@ def test_a_sleeping_page_is_drawn_when_it_is_woken(open_page):
 
 
 def test_a_closed_page_sends_only_its_end(open_page):
-    page = open_page(view(entries=entries(), scenario=SCENARIO, asked=True, actions=EVERYTHING))
+    page = open_page(view(entries=entries(), scenario=SCENARIO, asked=True, available=EVERYTHING))
     page.thread.frame()
     page.browser.messages.clear()
     page.browser.updates.clear()
@@ -514,12 +482,12 @@ def test_a_closed_page_sends_only_its_end(open_page):
 
 def test_two_labs_have_independent_pages(open_page):
     one, two = open_page(), open_page(view(trace(2)))
-    one.press("Start")
-    two.press("Seek", 0.1)
+    one.press("run")
+    two.press("seek", 0.1)
     one.page.close()
-    two.press("Stop")
-    assert one.lab.pressed == [actions.Start()]
-    assert two.lab.pressed == [actions.Seek(0.1), actions.Stop()]
+    two.press("stop")
+    assert one.lab.pressed == [("run",)]
+    assert two.lab.pressed == [("seek", 0.1), ("stop",)]
 
 
 def test_questions_during_drawing_are_answered(open_page):
