@@ -114,7 +114,7 @@ def test_imports_go_one_way():
 # The packages of the Dask engine: each imports from itself, from those before it, and from modules for all of them. These
 # import from none of them; of these, the transport uses two.
 LAYERS = ["transport", "worker", "cluster", "client"]
-FOR_ALL_LAYERS = {"failure_detector", "processes", "protocol", "requests", "stages", "timeouts"}
+FOR_ALL_LAYERS = {"dask_private", "failure_detector", "processes", "protocol", "requests", "stages", "timeouts"}
 FOR_TRANSPORT = {"protocol", "timeouts"}
 MAKES_RUNS = ("dask_cluster.py", "client")  # `DaskCluster.start` makes a run, which is above it, when it is called
 
