@@ -77,7 +77,7 @@ _SEQUENCES: dict[type, str] = {
     list: "list", tuple: "tuple", set: "set", frozenset: "frozenset", collections.deque: "deque", type({}.keys()): "keys",
     type({}.values()): "values",
 }  # fmt: skip
-_DICTS: dict[type, str] = {
+DICTS: dict[type, str] = {
     dict: "dict", collections.OrderedDict: "ordered", collections.Counter: "counter", collections.defaultdict: "defaults",
 }  # fmt: skip
 _PAIRS: type = type({}.items())
@@ -124,9 +124,9 @@ class _Encoder:
             self._array(value, depth)
         elif kind in _SEQUENCES:
             self._parts(_SEQUENCES[kind], value, depth)
-        elif kind in _DICTS or kind is _PAIRS:
+        elif kind in DICTS or kind is _PAIRS:
             pairs = value if kind is _PAIRS else value.items()
-            self.objects.append({_DICTS.get(kind, "items"): len(pairs)})
+            self.objects.append({DICTS.get(kind, "items"): len(pairs)})
             for key, item in pairs:
                 self.put(key, depth + 1)
                 self._part(key, item, depth)
@@ -322,10 +322,10 @@ class Decoder:
         begin, self._offset = self._offset, self._offset + size * dtype.itemsize
         if self._offset == begin:
             return np.zeros(shape, dtype)
-        values = np.frombuffer(self._arrays, dtype, size, begin).copy()
+        values = np.frombuffer(self._arrays, dtype, size, begin)
         if dtype.kind == "U" and values.view(f"{dtype.str[0]}u4").max() > 0x10FFFF:
             raise ValueError("text")
-        return values.reshape(shape)
+        return values.reshape(shape).copy()
 
     def _named_tuple(self, count: int, depth: int) -> Any:
         if count > MAX_FIELDS:

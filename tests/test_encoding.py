@@ -91,7 +91,7 @@ def exactly(stream):
     return read
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(values)
 def test_plain_values_arrive_unchanged(value):
     assert same(value, decoded(encoded(value)))
@@ -165,14 +165,14 @@ objects = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(objects, max_size=12), st.binary(max_size=64))
 def test_outlines_of_random_objects_are_malformed_or_decoded(outline, body):
     with contextlib.suppress(EncodingError):
         decoded(frame(*outline, body=body))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(values, st.data())
 def test_truncated_bytes_are_malformed(value, data):
     whole = encoded(value)
@@ -237,9 +237,8 @@ def test_the_limits_are_those_of_all_arrays_together():
         encoded([half, half, np.zeros(1)])
     many = [half] * 2 + [np.zeros(1)]
     assert same(many, decoded(encoded(many, limits=Limits(99, 1 << 30)), limits=Limits(99, 1 << 30)))
-    empty = [{"list": 40_000}, *[{"array": 2}, "<f8", 0, 1 << 20] * 40_000]
-    with pytest.raises(EncodingError):
-        decoded(frame(*empty))
+    with pytest.raises(EncodingError):  # each of them would be allowed
+        decoded(frame({"list": 50}, *[{"array": 2}, "<f8", 0, 1 << 17] * 50))
 
 
 def test_an_error_has_the_place_in_the_value():

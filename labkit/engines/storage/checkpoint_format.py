@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...encoding import Bytes, Decoder, EncodingError, Limits, encode
+from ...encoding import DICTS, Bytes, Decoder, EncodingError, Limits, encode
 from ...errors import BadInput
 from ...formats import other_format
 from ...nn import SparseParameters
@@ -31,8 +31,8 @@ class DamagedCheckpoint(Exception):
 def encode_state(state: Mapping[str, Any]) -> list[Bytes]:
     """Encode a state. Returns byte strings to be written one after the other; arrays are not copied.
 
-    `state`: values that `labkit.encoding` encodes, `SparseParameters`, and mappings. An array with strides 0 (one number
-    everywhere) is stored as that number. `BadInput` names a value that cannot be stored.
+    `state`: values that `labkit.encoding` encodes, `SparseParameters`, and other mappings and lists. An array with strides 0 (one
+    number everywhere) is stored as that number. `BadInput` names a value that cannot be stored.
     """
     try:
         pieces = encode(dict(state), _refer, LIMITS)
@@ -58,7 +58,7 @@ def decode_state(data: Bytes) -> dict[str, Any]:
         raise DamagedCheckpoint("checksum")
     try:
         state = Decoder(_find, LIMITS, writable=True).decode(_reader(body))
-    except (EncodingError, BadInput) as error:  # the checksum is right, but labkit did not write this body
+    except Exception as error:  # the checksum is right, but labkit did not write this body
         raise DamagedCheckpoint(f"cannot be read: {error}") from None
     if not isinstance(state, dict):
         raise DamagedCheckpoint("not a state")
@@ -91,8 +91,10 @@ def _refer(value: Any) -> list[Any] | None:
         return ["constant", value.reshape(-1)[:1].copy(), value.shape]
     if isinstance(value, SparseParameters):
         return ["rows", value.to_state()]
-    if isinstance(value, Mapping) and not isinstance(value, dict):
-        return ["mapping", dict(value)]
+    if isinstance(value, Mapping) and type(value) not in DICTS:
+        return ["plain", dict(value)]
+    if isinstance(value, list) and type(value) is not list:
+        return ["plain", list(value)]
     if isinstance(value, Iterator):
         raise EncodingError(f"a {type(value).__name__}, whose items can be taken only once: make a list of them")
     return None

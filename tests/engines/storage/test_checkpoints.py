@@ -5,6 +5,7 @@ import os
 import pickle
 import threading
 import time
+import types
 import uuid
 from itertools import product
 from pathlib import Path
@@ -78,6 +79,18 @@ def test_decoded_arrays_own_their_memory():
     np.testing.assert_array_equal(back["turned"], wide.T)
     back["part"][0] = 0  # a shard applies gradients in place
     assert (back["one"], back["n"]) == (1.5, 3)
+
+
+def test_other_mappings_and_lists_are_plain_when_they_are_read():
+    class Table(dict):
+        pass
+
+    class Several(list):
+        pass
+
+    state = {"a": types.MappingProxyType({1: 2}), "b": Table(x=np.arange(2)), "c": Several([1, (2,)])}
+    back = decode_state(b"".join(encode_state(state)))
+    assert same(back, {"a": {1: 2}, "b": {"x": np.arange(2)}, "c": [1, (2,)]})
 
 
 def test_rows_of_a_table():
