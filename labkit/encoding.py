@@ -2,7 +2,7 @@
 
     encoded  bytes of the outline u64 | bytes of the arrays u64 | outline | the arrays, one after the other    (little-endian)
     outline  the value in prefix notation, as msgpack objects: None, True, 1, 0.5, "text", or {type: number of parts},
-             followed by the parts: {"dict": 1}, "a", {"array": 2}, "<f4", 3, 4
+             followed by the parts: {"dict": 2}, "a", {"array": 2}, "<f4", 3, 4
 
 Nothing is unpickled, and no class is looked up by a name that was received. Values keep their type: None, booleans, numbers,
 text, bytes, NumPy scalars and arrays (of numbers, of text, of objects that can be encoded), lists, tuples, named tuples,
@@ -70,17 +70,87 @@ class EncodingError(Exception):
         self.keys: list[Any] = []
 
 
-# encoding -------------------------------------------------------------------------------------------------------------
+def _check(right: bool, wrong: str) -> None:
+    if not right:
+        raise EncodingError(wrong)
 
+
+# types with parts -----------------------------------------------------------------------------------------------------
+
+
+def _flat(table: Any) -> list[Any]:
+    return [part for pair in table.items() for part in pair]
+
+
+def _table(parts: list[Any]) -> dict[Any, Any]:
+    return dict(zip(_distinct(parts[::2]), parts[1::2], strict=True))
+
+
+def _distinct(keys: list[Hashable]) -> list[Hashable]:
+    """Return the keys of a dict or set. Raises `EncodingError` if many have the same hash: each would be compared with all."""
+    most = max(collections.Counter(map(hash, keys)).values(), default=0)
+    _check(most <= MAX_SAME_HASH, f"{most:,} keys with the same hash")
+    return keys
+
+
+def _items(items: Any) -> list[Any]:
+    taken = list(islice(items, MAX_ITEMS + 1))
+    _check(len(taken) <= MAX_ITEMS, f"an iterator of more than {MAX_ITEMS:,} items")
+    return taken
+
+
+def _range(value: range) -> range:
+    _check(len(value) <= MAX_ITEMS, f"a range of more than {MAX_ITEMS:,} items")
+    return value
+
+
+def _terms(terms: list[Any]) -> list[int]:
+    right = all(type(term) is int and term.bit_length() <= MAX_FRACTION_BITS for term in terms)
+    _check(right, f"a fraction of whole numbers with more than {MAX_FRACTION_BITS:,} bits")
+    return terms
+
+
+def _bytes(parts: list[Any]) -> bytes:
+    (data,) = parts
+    _check(isinstance(data, np.ndarray) and data.dtype == np.uint8, "bytes that are no array of bytes")
+    return data.tobytes()
+
+
+class _Type(NamedTuple):
+    """A type whose values have parts. `parts(value)`, and `make(parts)`, which refuses parts that are not those of a value."""
+
+    name: str
+    kind: type
+    parts: Callable[[Any], list[Any]]
+    make: Callable[[list[Any]], Any]
+
+
+_TYPES = (
+    _Type("list", list, list, list),
+    _Type("tuple", tuple, list, tuple),
+    _Type("deque", collections.deque, list, collections.deque),
+    _Type("set", set, list, lambda parts: set(_distinct(parts))),
+    _Type("frozenset", frozenset, list, lambda parts: frozenset(_distinct(parts))),
+    _Type("dict", dict, _flat, _table),
+    _Type("ordered", collections.OrderedDict, _flat, lambda parts: collections.OrderedDict(_table(parts))),
+    _Type("counter", collections.Counter, _flat, lambda parts: collections.Counter(_table(parts))),
+    _Type("defaults", collections.defaultdict, _flat, lambda parts: collections.defaultdict(None, _table(parts))),
+    _Type("keys", type({}.keys()), list, lambda parts: dict.fromkeys(_distinct(parts)).keys()),
+    _Type("values", type({}.values()), list, lambda parts: dict(enumerate(parts)).values()),
+    _Type("items", type({}.items()), lambda view: _flat(dict(view)), lambda parts: _table(parts).items()),
+    _Type("iterator", Iterator, _items, iter),
+    _Type("range", range, lambda r: [_range(r).start, r.stop, r.step], lambda parts: _range(range(*parts))),
+    _Type("complex", complex, lambda z: [z.real, z.imag], lambda parts: complex(*parts)),
+    _Type("fraction", Fraction, lambda f: _terms([f.numerator, f.denominator]), lambda parts: Fraction(*_terms(parts))),
+    _Type("bytes", bytes, lambda data: [np.frombuffer(data, np.uint8)], _bytes),
+    _Type("bytearray", bytearray, lambda data: [np.frombuffer(data, np.uint8)], lambda parts: bytearray(_bytes(parts))),
+)
+_BY_NAME, _BY_KIND = {each.name: each for each in _TYPES}, {each.kind: each for each in _TYPES}
+MAPPINGS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
 _PLAIN: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__int__, float: float.__float__}
-_SEQUENCES: dict[type, str] = {
-    list: "list", tuple: "tuple", set: "set", frozenset: "frozenset", collections.deque: "deque", type({}.keys()): "keys",
-    type({}.values()): "values",
-}  # fmt: skip
-DICTS: dict[type, str] = {
-    dict: "dict", collections.OrderedDict: "ordered", collections.Counter: "counter", collections.defaultdict: "defaults",
-}  # fmt: skip
-_PAIRS: type = type({}.items())
+
+
+# encoding -------------------------------------------------------------------------------------------------------------
 
 
 def encode(value: Value, refer: Refer = lambda _: None, limits: Limits = SMALL) -> list[Bytes]:
@@ -89,10 +159,8 @@ def encode(value: Value, refer: Refer = lambda _: None, limits: Limits = SMALL) 
     encoder.put(value, 0)
     pack = msgpack.Packer(unicode_errors="surrogatepass").pack
     outline = b"".join(map(pack, encoder.objects))
-    if len(outline) > limits.outline:
-        raise EncodingError(
-            f"{len(outline) >> 20} MB of text, numbers and lists; allowed: {limits.outline >> 20} MB (an array may be larger)"
-        )
+    wrong = f"{len(outline) >> 20} MB of text, numbers and lists; allowed: {limits.outline >> 20} MB (an array may be larger)"
+    _check(len(outline) <= limits.outline, wrong)
     return [HEAD.pack(len(outline), sum(map(len, encoder.arrays))), outline, *encoder.arrays]
 
 
@@ -118,73 +186,43 @@ class _Encoder:
         if depth > MAX_DEPTH:
             raise EncodingError(f"more than {MAX_DEPTH} nested lists")
         reference = self.refer(value)
+        known = _BY_KIND.get(kind) or (_BY_NAME["iterator"] if isinstance(value, Iterator) else None)
         if reference is not None:
             self._parts("ref", reference, depth)
         elif isinstance(value, np.ndarray | np.generic):
             self._array(value, depth)
-        elif kind in _SEQUENCES:
-            self._parts(_SEQUENCES[kind], value, depth)
-        elif kind in DICTS or kind is _PAIRS:
-            pairs = value if kind is _PAIRS else value.items()
-            self.objects.append({DICTS.get(kind, "items"): len(pairs)})
-            for key, item in pairs:
-                self.put(key, depth + 1)
-                self._part(key, item, depth)
-        elif kind is bytes or kind is bytearray:
-            self._bytes(np.frombuffer(value, np.uint8))
-            self.objects.append({kind.__name__: len(value)})
-        elif kind is complex:
-            self._parts("complex", (value.real, value.imag), depth)
-        elif kind is range:
-            if len(value) > MAX_ITEMS:
-                raise EncodingError(f"a range of more than {MAX_ITEMS:,} items")
-            self._parts("range", (value.start, value.stop, value.step), depth)
-        elif kind is Fraction:
-            if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_FRACTION_BITS:
-                raise EncodingError(f"a fraction of whole numbers with more than {MAX_FRACTION_BITS:,} bits")
-            self._parts("fraction", (value.numerator, value.denominator), depth)
+        elif known is not None:
+            self._parts(known.name, known.parts(value), depth, kind in MAPPINGS)
         elif kind is Decimal:
             self.objects.append({"decimal": _decimal_text(value)})
         elif plain := next((plain for base, plain in _PLAIN.items() if isinstance(value, base)), None):
             self.put(plain(value), depth)  # of a subclass, for example a member of an `IntEnum`
         elif isinstance(value, tuple) and isinstance(getattr(kind, "_fields", None), tuple):
-            self.objects += ({"named": len(kind._fields)}, kind.__name__, *map(str, kind._fields))
-            for item in tuple.__iter__(value):
-                self.put(item, depth + 1)
-        elif isinstance(value, Iterator):
-            items = list(islice(value, MAX_ITEMS + 1))
-            if len(items) > MAX_ITEMS:
-                raise EncodingError(f"an iterator of more than {MAX_ITEMS:,} items")
-            self._parts("iterator", items, depth)
+            self._parts("named", list(tuple.__iter__(value)), depth, names=[kind.__name__, *map(str, kind._fields)])
         elif isinstance(value, Enum):
             raise EncodingError(
                 f"a member of the Enum {kind.__name__}: write `class {kind.__name__}(str, Enum)`, or return text"
             )
         else:
-            raise EncodingError(
-                f"a {kind.__name__}: only numbers, text, arrays, and lists, tuples, dicts and sets of them are allowed"
-            )
+            allowed = "only numbers, text, arrays, and lists, tuples, dicts and sets of them are allowed"
+            raise EncodingError(f"a {kind.__name__}: {allowed}")
 
-    def _parts(self, what: str, items: Any, depth: int) -> None:
-        self.objects.append({what: len(items)})
-        for i, item in enumerate(items):
-            self._part(i, item, depth)
-
-    def _part(self, key: Any, item: Any, depth: int) -> None:
-        try:
-            self.put(item, depth + 1)
-        except EncodingError as error:
-            error.keys.insert(0, key)
-            raise
+    def _parts(self, what: str, parts: list[Any], depth: int, keyed: bool = False, names: Any = ()) -> None:
+        """Put parts. `keyed`: whether every second one is the value of the one before. `names`: put before the parts."""
+        self.objects += ({what: len(parts)}, *names)
+        for i, part in enumerate(parts):
+            try:
+                self.put(part, depth + 1)
+            except EncodingError as error:
+                error.keys.insert(0, parts[i - i % 2] if keyed else i)
+                raise
 
     def _array(self, value: Any, depth: int) -> None:
         about = np.asarray(value) if isinstance(value, np.generic) else value  # which gives empty text one character
         name = about.dtype.str
+        self._take(about.nbytes)  # before it is copied: it may be a broadcast
         if about.dtype == object:
-            self._take(about.nbytes)  # before it is copied: it may be a broadcast
-            self.objects += ({"objects": about.ndim}, *about.shape)
-            for item in np.asarray(about).ravel().tolist():
-                self.put(item, depth + 1)
+            self._parts("objects", np.asarray(about).ravel().tolist(), depth, names=[about.ndim, *about.shape])
             return
         if not DTYPE.fullmatch(name):
             raise EncodingError(f"an array of dtype {about.dtype}: only numbers, booleans and text are allowed")
@@ -192,11 +230,7 @@ class _Encoder:
             self.objects += ({"array" if value.flags.writeable else "fixed": value.ndim}, name, *value.shape)
         else:
             self.objects.append({"scalar": name})
-        self._bytes(about)
-
-    def _bytes(self, value: np.ndarray) -> None:
-        self._take(value.nbytes)
-        flat = np.ascontiguousarray(value).view(np.ndarray).reshape(-1)
+        flat = np.ascontiguousarray(about).view(np.ndarray).reshape(-1)
         if flat.nbytes:
             self.arrays.append(flat.view(np.uint8).data)
 
@@ -211,16 +245,14 @@ class _Encoder:
 def _decimal_text(value: Decimal) -> str:
     sign, digits, exponent = value.as_tuple()
     known = {"F": "Infinity", "n": "NaN"}.get(str(exponent)) or f"{''.join(map(str, digits))}E{exponent}"
-    if not DECIMAL.fullmatch(known):
-        raise EncodingError("a decimal with more than 1,000 digits, or an exponent of more than three")
+    _check(bool(DECIMAL.fullmatch(known)), "a decimal with more than 1,000 digits, or an exponent of more than three")
     return "-" * sign + known
 
 
 # decoding -------------------------------------------------------------------------------------------------------------
 
 _MALFORMED = (
-    msgpack.UnpackException, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, ArithmeticError,
-    MemoryError,
+    msgpack.UnpackException, ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError, MemoryError,
 )  # fmt: skip
 
 
@@ -240,8 +272,8 @@ class Decoder:
     def decode(self, read: Callable[[int], Bytes]) -> Value:
         """Return the next value. `read(n)`: returns exactly n bytes. Raises `EncodingError`, and what `read` raises."""
         length, size = HEAD.unpack(read(HEAD.size))
-        if length > self._limits.outline or size > self._limits.arrays:
-            raise EncodingError(f"{length} + {size} bytes; allowed: {self._limits.outline} + {self._limits.arrays}")
+        fits = length <= self._limits.outline and size <= self._limits.arrays
+        _check(fits, f"{length} + {size} bytes; allowed: {self._limits.outline} + {self._limits.arrays}")
         self.outline_bytes += length
         outline, self._arrays = read(length), read(size)
         self._offset, self._left = 0, self._limits.arrays
@@ -253,8 +285,7 @@ class Decoder:
             objects.feed(outline)
             self._next = objects.unpack
             value = self._value(0)
-            if objects.tell() != length or self._offset != size:
-                raise ValueError("more bytes than those of the value")
+            _check(objects.tell() == length and self._offset == size, "more bytes than those of the value")
             return value
         except _MALFORMED as error:
             raise EncodingError(f"it cannot be decoded: {type(error).__name__}") from None
@@ -264,143 +295,75 @@ class Decoder:
     def _value(self, depth: int) -> Any:
         found = self._next()
         if type(found) is not dict:
-            if type(found) in _SCALARS:
-                return found
-            raise TypeError("an object of msgpack")
-        if depth > MAX_DEPTH + 2:
-            raise ValueError("too deep")
+            _check(type(found) in (type(None), bool, int, float, str), "an object that is no value")
+            return found
+        _check(depth <= MAX_DEPTH + 2, "too many nested lists")
         ((what, about),) = found.items()
-        if what in _TEXTS:
-            return _TEXTS[what](_a(str, about))
+        if what == "int":
+            return int(_text(about, MAX_BITS // 4 + 4), 16)
+        if what == "decimal":
+            _check(bool(DECIMAL.fullmatch(about)), "a decimal")
+            return Decimal(about)
         if what == "scalar":
             return self._array(about, [])[()]
         count = _count(about)
-        if what in _MAPPINGS:
-            return _MAPPINGS[what](
-                _distinct_keys([(self._value(depth + 1), self._value(depth + 1)) for _ in range(count)])
-            )
         if what in ("array", "fixed"):
-            name = self._next()
-            made = self._array(name, self._shape(count))
+            made = self._array(self._next(), self._shape(count))
             made.flags.writeable = what == "array" or self._writable
             return made
-        if what == "bytes" or what == "bytearray":
-            data = self._array("|u1", [count]).tobytes()
-            return data if what == "bytes" else bytearray(data)
-        if what == "objects":
-            shape = self._shape(count)
-            self._take(shape, 8)
-            made = np.empty(math.prod(shape), object)
-            for i, item in enumerate(self._values(made.size, depth)):
-                made[i] = item
-            return made.reshape(shape)
+        names = []
         if what == "named":
-            return self._named_tuple(count, depth)
-        values = self._values(count, depth)
-        return self._find(values) if what == "ref" else _SEQUENCES_OF[what](values)
+            _check(count <= MAX_FIELDS, "a named tuple with too many fields")
+            names = [_text(self._next(), 100) for _ in range(count + 1)]
+        shape = self._shape(_count(self._next())) if what == "objects" else []
+        parts = [self._value(depth + 1) for _ in range(count)]  # ends with the outline, if `count` is too large
+        if what == "named":
+            return self._class(tuple(names))._make(parts)
+        if what == "objects":
+            return self._objects(parts, shape)
+        return self._find(parts) if what == "ref" else _BY_NAME[what].make(parts)
 
-    def _values(self, count: int, depth: int) -> list[Any]:
-        return [self._value(depth + 1) for _ in range(count)]  # ends with the outline, if `count` is too large
-
-    def _shape(self, count: int) -> list[int]:
-        if count > 32:
-            raise ValueError("shape")
-        return [_count(self._next()) for _ in range(count)]
+    def _shape(self, axes: int) -> list[int]:
+        _check(axes <= 32, "too many axes")
+        return [_count(self._next()) for _ in range(axes)]
 
     def _take(self, shape: list[int], itemsize: int) -> None:
         # an empty array with a large axis counts, too, because a reduction of it would be large
         self._left -= math.prod(max(n, 1) for n in shape) * max(itemsize, 1)
-        if self._left < 0:
-            raise ValueError("size")
+        _check(self._left >= 0, "arrays that are too large")
 
     def _array(self, name: Any, shape: list[int]) -> np.ndarray:
         """Return a copy of the next array."""
-        if not DTYPE.fullmatch(name):
-            raise ValueError("dtype")
+        _check(bool(DTYPE.fullmatch(name)), "a dtype that is not allowed")
         dtype, size = np.dtype(name), math.prod(shape)
         self._take(shape, dtype.itemsize)
         begin, self._offset = self._offset, self._offset + size * dtype.itemsize
         if self._offset == begin:
             return np.zeros(shape, dtype)
         values = np.frombuffer(self._arrays, dtype, size, begin)
-        if dtype.kind == "U" and values.view(f"{dtype.str[0]}u4").max() > 0x10FFFF:
-            raise ValueError("text")
+        if dtype.kind == "U":
+            _check(values.view(f"{dtype.str[0]}u4").max() <= 0x10FFFF, "characters that do not exist")
         return values.reshape(shape).copy()
 
-    def _named_tuple(self, count: int, depth: int) -> Any:
-        if count > MAX_FIELDS:
-            raise ValueError("a named tuple")
-        name, *fields = words = [_a(str, self._next()) for _ in range(count + 1)]
-        if any(len(word) > 100 for word in words):
-            raise ValueError("a named tuple")
-        kind: Any = self._classes.get(tuple(words))
-        if kind is None:
-            if len(self._classes) >= MAX_CLASSES:
-                raise ValueError("too many kinds of named tuples")
-            kind = self._classes[tuple(words)] = collections.namedtuple(name, fields)  # type: ignore[misc]
-        return kind._make(self._values(count, depth))
+    def _objects(self, parts: list[Any], shape: list[int]) -> np.ndarray:
+        self._take(shape, 8)
+        made = np.empty(len(parts), object)
+        for i, part in enumerate(parts):
+            made[i] = part
+        return made.reshape(shape)
 
-
-_SCALARS = (type(None), bool, int, float, str)
-
-
-def _a(kind: type, found: Any) -> Any:
-    if type(found) is not kind:
-        raise TypeError(kind.__name__)
-    return found
+    def _class(self, words: tuple[str, ...]) -> Any:
+        if words not in self._classes:
+            _check(len(self._classes) < MAX_CLASSES, "too many kinds of named tuples")
+            self._classes[words] = collections.namedtuple(words[0], words[1:])  # type: ignore[misc]
+        return self._classes[words]
 
 
 def _count(found: Any) -> int:
-    if type(found) is not int or found < 0:
-        raise ValueError("a count")
+    _check(type(found) is int and found >= 0, "a count that is none")
     return found
 
 
-def _int(content: str) -> int:
-    if len(content) > MAX_BITS // 4 + 4:
-        raise ValueError("an int")
-    return int(content, 16)
-
-
-def _decimal(content: str) -> Decimal:
-    if not DECIMAL.fullmatch(content):
-        raise ValueError("a decimal")
-    return Decimal(content)
-
-
-def _fraction(parts: list[Any]) -> Fraction:
-    if not all(type(part) is int and part.bit_length() <= MAX_FRACTION_BITS for part in parts):
-        raise ValueError("a fraction")
-    return Fraction(*parts)
-
-
-def _range(parts: list[Any]) -> range:
-    made = range(*parts)
-    if len(made) > MAX_ITEMS:
-        raise ValueError("a range")
-    return made
-
-
-def _distinct(keys: list[Hashable]) -> list[Hashable]:
-    """Return the keys of a dict or set. Raises `ValueError` if many have the same hash: each would be compared with all."""
-    if max(collections.Counter(map(hash, keys)).values(), default=0) > MAX_SAME_HASH:
-        raise ValueError("keys with the same hash")
-    return keys
-
-
-def _distinct_keys(pairs: list[tuple[Hashable, Any]]) -> list[tuple[Hashable, Any]]:
-    _distinct([key for key, _ in pairs])
-    return pairs
-
-
-_TEXTS: dict[str, Callable[[str], Value]] = {"int": _int, "decimal": _decimal}
-_MAPPINGS: dict[str, Callable[[Any], Value]] = {
-    "dict": dict, "ordered": collections.OrderedDict, "counter": lambda pairs: collections.Counter(dict(pairs)),
-    "defaults": lambda pairs: collections.defaultdict(None, pairs), "items": lambda pairs: dict(pairs).items(),
-}  # fmt: skip
-_SEQUENCES_OF: dict[str, Callable[[list[Any]], Value]] = {
-    "list": list, "tuple": tuple, "deque": collections.deque, "set": lambda items: set(_distinct(items)),
-    "frozenset": lambda items: frozenset(_distinct(items)), "keys": lambda items: dict.fromkeys(_distinct(items)).keys(),
-    "values": lambda items: dict(enumerate(items)).values(), "iterator": iter, "complex": lambda parts: complex(*parts),
-    "range": _range, "fraction": _fraction,
-}  # fmt: skip
+def _text(found: Any, most: int) -> str:
+    _check(type(found) is str and len(found) <= most, "text that is too long")
+    return found

@@ -352,7 +352,8 @@ def collisions(count):
 
 
 def container(what, keys, *more):
-    return frame({what: len(keys)}, *(each for key in keys for each in (*key, *more)))
+    """A container of `keys`, each followed by `more`: the value, if it has values."""
+    return frame({what: len(keys) * (1 + len(more))}, *(each for key in keys for each in (*key, *more)))
 
 
 KEYED = dict.fromkeys(["set", "frozenset", "keys"], ()) | dict.fromkeys(
@@ -396,9 +397,13 @@ COSTLY = {
     "decimal digits": frame({"int": "7" * 100_000}),
     "a tuple with too few parts": frame({"tuple": 1 << 62}, 1, 2, 3),
     "a dict with too few parts": frame({"dict": 1 << 62}, 1, 2, 3),
-    "bytes that are not there": frame({"bytes": 1 << 20}, body=b"12345678"),
-    "objects that are not there": frame({"objects": 1}, 1 << 20, 1),
-    "objects without elements": frame({"objects": 2}, 0, 1 << 40),
+    "bytes of a number": frame({"bytes": 1}, 1 << 40),
+    "bytes of other numbers": frame({"bytes": 1}, {"array": 1}, "<f8", 1, body=b"12345678"),
+    "addresses as bytes": frame({"bytes": 1}, {"objects": 1}, 1, 1, 5),
+    "bytes that are not there": frame({"bytearray": 1}, {"array": 1}, "|u1", 1 << 20, body=b"12345678"),
+    "objects that are not there": frame({"objects": 1}, 1, 1 << 20, 1),
+    "objects without elements": frame({"objects": 0}, 2, 0, 1 << 40),
+    "a key without a value": frame({"dict": 3}, 1, 2, 3),
     "a range that is too long": frame({"range": 3}, 0, big(1 << 80), 1),
     "nesting": frame(*[{"list": 1}] * 100_000, 1),
     "nested sets": frame(*[{"frozenset": 1}] * 100, 1),

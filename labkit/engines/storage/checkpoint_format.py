@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...encoding import DICTS, Bytes, Decoder, EncodingError, Limits, encode
+from ...encoding import MAPPINGS, Bytes, Decoder, EncodingError, Limits, encode
 from ...errors import BadInput
 from ...formats import other_format
 from ...nn import SparseParameters
@@ -91,7 +91,7 @@ def _refer(value: Any) -> list[Any] | None:
         return ["constant", value.reshape(-1)[:1].copy(), value.shape]
     if isinstance(value, SparseParameters):
         return ["rows", value.to_state()]
-    if isinstance(value, Mapping) and type(value) not in DICTS:
+    if isinstance(value, Mapping) and type(value) not in MAPPINGS:
         return ["plain", dict(value)]
     if isinstance(value, list) and type(value) is not list:
         return ["plain", list(value)]

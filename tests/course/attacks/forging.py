@@ -26,6 +26,7 @@ def outline(tree):
             parts, count = [parts[0], *parts[1]], len(parts[1])
         if kind == "dict":
             parts = [part for pair in parts for part in pair]
+            count = len(parts)
         return pack({kind: count}) + b"".join(map(outline, parts))
     return outline({"list": tree}) if isinstance(tree, list) else pack(tree)
 def raw(ctx, tree, body=b""):
