@@ -147,6 +147,7 @@ _TYPES = (
 )
 _BY_NAME, _BY_KIND = {each.name: each for each in _TYPES}, {each.kind: each for each in _TYPES}
 MAPPINGS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
+_SCALARS = (str, int, float, bool)
 _PLAIN: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__int__, float: float.__float__}
 
 
@@ -295,10 +296,12 @@ class Decoder:
     def _value(self, depth: int) -> Any:
         found = self._next()
         if type(found) is not dict:
-            _check(type(found) in (type(None), bool, int, float, str), "an object that is no value")
+            _check(found is None or type(found) in _SCALARS, "an object that is no value")
             return found
         _check(depth <= MAX_DEPTH + 2, "too many nested lists")
         ((what, about),) = found.items()
+        if (known := _BY_NAME.get(what)) is not None:
+            return known.make(self._parts(_count(about), depth))
         if what == "int":
             return int(_text(about, MAX_BITS // 4 + 4), 16)
         if what == "decimal":
@@ -311,17 +314,17 @@ class Decoder:
             made = self._array(self._next(), self._shape(count))
             made.flags.writeable = what == "array" or self._writable
             return made
-        names = []
         if what == "named":
             _check(count <= MAX_FIELDS, "a named tuple with too many fields")
-            names = [_text(self._next(), 100) for _ in range(count + 1)]
-        shape = self._shape(_count(self._next())) if what == "objects" else []
-        parts = [self._value(depth + 1) for _ in range(count)]  # ends with the outline, if `count` is too large
-        if what == "named":
-            return self._class(tuple(names))._make(parts)
+            return self._class([_text(self._next(), 100) for _ in range(count + 1)])._make(self._parts(count, depth))
         if what == "objects":
-            return self._objects(parts, shape)
-        return self._find(parts) if what == "ref" else _BY_NAME[what].make(parts)
+            shape = self._shape(_count(self._next()))
+            return self._objects(self._parts(count, depth), shape)
+        _check(what == "ref", "a type that is none")
+        return self._find(self._parts(count, depth))
+
+    def _parts(self, count: int, depth: int) -> list[Any]:
+        return [self._value(depth + 1) for _ in range(count)]  # ends with the outline, if `count` is too large
 
     def _shape(self, axes: int) -> list[int]:
         _check(axes <= 32, "too many axes")
@@ -352,11 +355,13 @@ class Decoder:
             made[i] = part
         return made.reshape(shape)
 
-    def _class(self, words: tuple[str, ...]) -> Any:
-        if words not in self._classes:
+    def _class(self, words: list[str]) -> Any:
+        """Return the class of named tuples with this name and these fields."""
+        name, *fields = words
+        if tuple(words) not in self._classes:
             _check(len(self._classes) < MAX_CLASSES, "too many kinds of named tuples")
-            self._classes[words] = collections.namedtuple(words[0], words[1:])  # type: ignore[misc]
-        return self._classes[words]
+            self._classes[tuple(words)] = collections.namedtuple(name, fields)  # type: ignore[misc]
+        return self._classes[tuple(words)]
 
 
 def _count(found: Any) -> int:
