@@ -7,6 +7,7 @@ raises on purpose derive from `LabkitError`; any other exception is a bug.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import re
 from collections.abc import Iterable
 
@@ -101,6 +102,13 @@ class RunOver(LabkitError, RuntimeError):
     labkit.errors.RunOver: The run ended (9 updates done) before the event 'restarted' of worker-1. The last events:
     ...
     """
+
+
+def check_installed(what: str, *packages: str) -> None:
+    """Raise `BadInput` if a package is missing that labkit itself does not require. `what`: as "Data frames need"."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BadInput(f"{what} {' and '.join(missing)}; install with: pip install {' '.join(missing)}.")
 
 
 def without_addresses(text: str) -> str:

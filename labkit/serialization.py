@@ -1,18 +1,13 @@
-"""Encoding of labkit's values as plain JSON: problems, strategies, clusters, distributions, budgets and others.
+"""labkit's values as plain JSON (`plain_values`): problems, strategies, clusters, distributions, budgets and others.
 
-    lk.Momentum(0.9)  <->  {"lk": "Momentum", "momentum": 0.9}
-
-`from_dict(to_dict(value)) == value`. Only the classes in `CLASSES` are instantiated, and only with fields that they declare, so
-no code from a file is executed. User-defined values (arrays, a user's class) cannot be encoded; they are identified by their
-name and their fingerprint (`fingerprint`).
+User-defined values (arrays, a user's class) cannot be encoded; they are identified by their name and their fingerprint
+(`fingerprint`).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-import math
 import platform
 from collections.abc import Mapping
 from typing import Any
@@ -23,91 +18,46 @@ from .content_digest import content_digest
 from .data.partition import PARTITIONS
 from .engines.cluster_spec import ClusterSpec
 from .engines.commands import Command, Executed, read_entry
-from .engines.costs import Costs, Linear, WorkCost
-from .engines.distributions import DISTRIBUTIONS, Measured
+from .engines.costs import CLASSES as COSTS
 from .engines.faults import KINDS
-from .errors import BadInput, lacks, shown, without_addresses
+from .errors import shown, without_addresses
 from .nn.codecs import CODECS
 from .nn.compensation import COMPENSATIONS
 from .nn.optimizers import OPTIMIZERS
 from .nn.schedules import SCHEDULES
+from .plain_values import KIND, field_names, from_plain, to_plain
 from .problem import Problem
 from .roles.budget import Budget
 from .roles.sparse.placement import PLACEMENTS
 from .strategies import STRATEGIES, Strategy
 
-KIND = "lk"
 COMMAND = "command"  # the kind of commands and faults, which have their own `to_dict`
-MAX_DEPTH = 20  # maximum nesting
 NOT_IDENTIFYING = ("description", "in_words", "usual")  # entries of a strategy's description that do not identify it
 REGISTRIES: tuple[Mapping[str, type], ...] = (
-    STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, DISTRIBUTIONS,
+    STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS,
 )  # fmt: skip
-OTHERS: tuple[type, ...] = (Problem, ClusterSpec, Budget, Costs, Linear, WorkCost, Measured)
-CLASSES: dict[str, type] = {
+OTHERS: tuple[type, ...] = (Problem, ClusterSpec, Budget)
+CLASSES: dict[str, type] = COSTS | {
     kind.__name__: kind for kind in (*OTHERS, *(kind for known in REGISTRIES for kind in known.values()))
 }
 
 
-class NotEncodable(BadInput):
-    """A user-defined value cannot be encoded. `name`: the name of its class."""
-
-    def __init__(self, value: Any):
-        self.name = type(value).__name__
-        super().__init__(f"{shown(value)} was made by hand: it cannot be written down so that it could be made again.")
-
-
 def to_dict(value: Any) -> Any:
     """Encode `value` as plain JSON. Raises `NotEncodable` if it is or contains a user-defined value."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {KIND: "float", "is": repr(value)}
-    if isinstance(value, (tuple, list)):
-        return [to_dict(v) for v in value]
-    if isinstance(value, dict) and all(isinstance(k, str) and k != KIND for k in value):
-        return {k: to_dict(v) for k, v in value.items()}
-    if isinstance(value, Executed) or (isinstance(value, Command) and type(value) in KINDS.values()):
-        return {KIND: COMMAND} | value.to_dict()
-    if CLASSES.get(type(value).__name__) is not type(value):
-        raise NotEncodable(value)
-    return {KIND: type(value).__name__} | {name: to_dict(getattr(value, name)) for name in _fields(type(value))}
+    return to_plain(value, CLASSES, _command_to_plain)
 
 
-def from_dict(plain: Any, depth: int = 0) -> Any:
+def from_dict(plain: Any) -> Any:
     """Decode a value encoded by `to_dict`. Lists become tuples. Raises `BadInput` if this labkit has no such class, option or
     value.
     """
-    if depth > MAX_DEPTH:
-        raise BadInput(f"Values are nested more than {MAX_DEPTH} deep, which labkit does not write.")
-    if isinstance(plain, list):
-        return tuple(from_dict(v, depth + 1) for v in plain)
-    if not isinstance(plain, dict):
-        return plain
-    kind = plain.get(KIND)
-    if kind == COMMAND:
-        return read_entry({name: value for name, value in plain.items() if name != KIND}, KINDS)
-    values = {name: from_dict(value, depth + 1) for name, value in plain.items() if name != KIND}
-    if kind is None:
-        return values
-    if kind == "float":
-        if list(values) != ["is"] or values["is"] not in ("inf", "-inf", "nan"):
-            raise BadInput(f"{shown(values)} is not a float; the values that are not finite are inf, -inf and nan.")
-        return float(values["is"])
-    if not isinstance(kind, str) or kind not in CLASSES:
-        raise BadInput(f"There is no {kind} in this labkit: it was written by another version.")
-    fields = _fields(CLASSES[kind])
-    for name in values:
-        if name not in fields:
-            raise lacks(kind, "option", name, fields)
-    try:
-        return CLASSES[kind](**values)
-    except TypeError as error:
-        raise BadInput(f"{kind} has other options in this labkit: {error}.") from None
+    return from_plain(plain, CLASSES, {COMMAND: lambda rest: read_entry(rest, KINDS)})
 
 
-def _fields(kind: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind) if field.init]
+def _command_to_plain(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, Executed) or (isinstance(value, Command) and type(value) in KINDS.values()):
+        return {KIND: COMMAND} | value.to_dict()
+    return None
 
 
 # what cannot be encoded -----------------------------------------------------------------------------------------------
@@ -121,7 +71,7 @@ def fingerprint(part: Any) -> Any:
     if isinstance(part, Problem):
         known_by["sha256"] = _data_digest(part.data)
     if isinstance(part, Problem | Strategy | ClusterSpec):
-        values = {name: getattr(part, name) for name in _fields(type(part)) if name != "data"}
+        values = {name: getattr(part, name) for name in field_names(type(part)) if name != "data"}
         plain = bool | int | float | str | None  # these are in the description
         fields = {name: value for name, value in values.items() if not isinstance(value, plain)}
         python = ".".join(platform.python_version_tuple()[:2])

@@ -27,9 +27,10 @@ from .engines.plan import find_role, make_plan
 from .engines.simulated import SimulatedCluster
 from .errors import BadInput, nearest, shown
 from .options import Option, as_number, check_option, options_of, read_option, write_option
+from .plain_values import NotEncodable
 from .problem import Problem
 from .roles.budget import Budget
-from .serialization import NotEncodable, fingerprint, from_dict, to_dict
+from .serialization import fingerprint, from_dict, to_dict
 from .strategies import STRATEGIES, AsyncPS, Strategy, strategy_by_name
 
 PARTS = ("strategy", "cluster", "budget", "problem")  # the order in which an option is looked up

@@ -14,7 +14,6 @@ import contextlib
 import csv
 import hashlib
 import importlib.metadata
-import importlib.util
 import io
 import itertools
 import json
@@ -30,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from .engines.base import Cluster
 from .engines.machine_limits import MAX_PROCESSES, free_memory, process_capacity, usable_cpus
 from .engines.plan import make_plan
-from .errors import BadInput, LabkitError, shown
+from .errors import BadInput, LabkitError, check_installed, shown
 from .files import lock_open_file, write_text
 from .formats import Either, Form, check_format, from_json
 from .formatting import count_text, number_text
@@ -279,11 +278,10 @@ class Sweep:
         BadInput
             If pandas is not installed.
         """
-        try:
-            with DeferredInterrupt():
-                import pandas
-        except ImportError:
-            raise BadInput("Data frames need pandas, which is not installed: pip install pandas.") from None
+        check_installed("Data frames need", "pandas")
+        with DeferredInterrupt():
+            import pandas
+
         return pandas.DataFrame([dict(row) for row in self.rows])
 
     def to_csv(self, path: str | Path) -> Path:
@@ -388,9 +386,7 @@ class Sweep:
 
 def check_parquet() -> None:
     """Raise `BadInput` if Parquet files cannot be written because a package is not installed."""
-    missing = [name for name in ("pandas", "pyarrow") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise BadInput(f"Parquet files need {' and '.join(missing)}; install with: pip install {' '.join(missing)}.")
+    check_installed("Parquet files need", "pandas", "pyarrow")
 
 
 def _differs(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:

@@ -13,7 +13,7 @@ FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("
 
 # What each package may import of the others, besides itself and `FOR_ALL`.
 FOR_ALL = {"description", "errors", "files", "formats", "formatting", "options", "paths", "random_streams", "table"}
-FOR_ALL |= {"content_digest", "interrupts"}
+FOR_ALL |= {"content_digest", "encoding", "interrupts", "plain_values"}
 BELOW = {
     **{name: set() for name in FOR_ALL},
     "nn": set(),
@@ -119,7 +119,7 @@ def test_imports_go_one_way():
 # The packages of the Dask engine: each imports from itself, from those before it, and from modules for all of them. These
 # import from none of them; of these, the transport uses two.
 LAYERS = ["transport", "worker", "cluster", "client"]
-FOR_ALL_LAYERS = {"failure_detector", "processes", "protocol", "requests", "stages", "timeouts"}
+FOR_ALL_LAYERS = {"dask_private", "failure_detector", "processes", "protocol", "requests", "stages", "timeouts"}
 FOR_TRANSPORT = {"protocol", "timeouts"}
 MAKES_RUNS = ("dask_cluster.py", "client")  # `DaskCluster.start` makes a run, which is above it, when it is called
 

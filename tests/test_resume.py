@@ -17,7 +17,8 @@ from labkit.engines.storage.journal import read_commands, read_json, read_reache
 from labkit.engines.storage.locations import Folder
 from labkit.engines.storage.store import Store
 from labkit.nn.network import Network
-from labkit.serialization import NotEncodable, from_dict, to_dict
+from labkit.plain_values import NotEncodable
+from labkit.serialization import from_dict, to_dict
 from labkit.spec import make_cluster, spec_of
 from labkit.strategies import STRATEGIES
 

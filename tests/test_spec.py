@@ -29,7 +29,8 @@ from labkit.lab.settings import Settings
 from labkit.lab.share_text import read_share_text, share_text
 from labkit.manifest import load_manifest
 from labkit.options import options_of, read_option, same_option, write_option
-from labkit.serialization import CLASSES, NotEncodable, from_dict, to_dict
+from labkit.plain_values import NotEncodable
+from labkit.serialization import CLASSES, from_dict, to_dict
 from labkit.spec import SHORTHANDS, RunSpec, make_cluster, spec_of, strategy_name
 from labkit.strategies import STRATEGIES
 from tests.refusals import check_refused

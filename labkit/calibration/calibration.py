@@ -36,22 +36,16 @@ from .sharing import Sharing, fit_sharing
 if TYPE_CHECKING:
     import matplotlib.figure
 
-FORMAT = 2
+FORMAT = 3
 COUNT = Number(0, 1 << 62, int)
 MEASURED = "measured"  # as a pace: that of the calibrated cluster
-PACED = ("pace", "server_time")
-
-
-def _check_pace(plain: object) -> None:
-    if not isinstance(decoded(plain), Distribution | None):
-        raise Mismatch(f"{shown(plain, 60)} is no distribution")
 
 
 FORM: Form = {
-    "costs": Costs.from_dict, "problem": str, "size": (COUNT, COUNT, COUNT), "evaluated": COUNT,
+    "costs": Costs, "problem": str, "size": (COUNT, COUNT, COUNT), "evaluated": COUNT,
     "parameters": (COUNT, COUNT), "samples": (COUNT, COUNT), "latency": Number(0, MAX_S),
-    "bandwidth": Either(None, Number(1e-6, 1e18)), "repeatability": {str: Number(0, 1e18)}, "doubts": [str],
-    "pace": _check_pace, "server_time": _check_pace,
+    "bandwidth": Number(1e-6, math.inf), "repeatability": {str: Number(0, 1e18)}, "doubts": [str],
+    "pace": Either(None, Distribution), "server_time": Either(None, Distribution),
 }  # fmt: skip
 ROUNDS = 3  # repetitions of each probe, in turns; their means are taken
 PACES = (0.002, 0.005, 0.02)  # seconds; a server waits about as long for the next push
@@ -306,10 +300,7 @@ class Calibration:
         dict
             The values.
         """
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "costs"}
-        plain |= {name: encoded(getattr(self, name)) for name in PACED}
-        plain["bandwidth"] = None if math.isinf(self.bandwidth) else self.bandwidth  # JSON has no infinity
-        return {"labkit_calibration": FORMAT, "costs": self.costs.to_dict()} | plain
+        return {"labkit_calibration": FORMAT} | encoded({f.name: getattr(self, f.name) for f in fields(self)})
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Calibration:
@@ -333,15 +324,11 @@ class Calibration:
         try:
             check(plain, {"labkit_calibration": int})
             check_format("This calibration", plain["labkit_calibration"], FORMAT)
-            check(plain, FORM)
+            values = decoded(dict(plain))
+            check(values, FORM)
         except Mismatch as error:
             raise BadInput(f"This is not a calibration of this version of labkit ({error}); calibrate again.") from None
-        bandwidth = math.inf if plain["bandwidth"] is None else plain["bandwidth"]
-        return cls(
-            Costs.from_dict(plain["costs"]), plain["problem"], tuple(plain["size"]), plain["evaluated"],
-            tuple(plain["parameters"]), tuple(plain["samples"]), plain["latency"], bandwidth, dict(plain["repeatability"]),
-            tuple(plain["doubts"]), *(decoded(plain[name]) for name in PACED),
-        )  # fmt: skip
+        return cls(**{f.name: values[f.name] for f in fields(cls)})
 
     def save(self, path: str | Path) -> Path:
         """Write the calibration as JSON.

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import BadInput, shown
 from ..options import Converted, Option, as_number, check_option, check_options, option, options_of
-from .costs import Costs, costs_as_text, costs_from_text
+from .costs import Costs, costs_as_plain, costs_as_text, costs_from_text
 from .distributions import (
     DISTRIBUTIONS,
     Deterministic,
@@ -183,7 +183,7 @@ class ClusterSpec:
         found: dict[str, Any] = {"engine": self.engine}
         for name in cluster_options(self.engine):
             if name == "costs":
-                found |= {} if self.costs is None else {"costs": self.costs.to_dict()}
+                found |= {} if self.costs is None else {"costs": costs_as_plain(self.costs)}
             elif name not in _NOT_DESCRIBED:
                 found[PACE[self.engine] if name == "compute" else name] = _plain(getattr(self, name))
         return found

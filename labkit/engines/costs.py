@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import BadInput, shown
-from ..formats import Either, Form, Mismatch, check
 from ..options import as_number
-from .distributions import Deterministic, Distribution, Measured, distribution_as_text, distribution_by_name
+from ..plain_values import NotEncodable, from_plain, to_plain
+from .distributions import DISTRIBUTIONS, Deterministic, Distribution, Measured
 
 MAX_S = 1e6  # the largest duration, in seconds
 MAX_CORES, MAX_HOSTS = 4096, 100_000
@@ -281,49 +281,11 @@ class Costs:
         """
         return self.speeds[host % len(self.speeds)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the costs as values for JSON; `from_dict` reads them.
 
-        Returns
-        -------
-        dict
-            Plain values. The distributions `spread` and `drift` are texts, or, if they were measured, lists of factors.
-        """
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Costs:
-        """Return the costs that `to_dict` has written.
-
-        Parameters
-        ----------
-        plain : dict
-            The values.
-
-        Returns
-        -------
-        Costs
-            The costs.
-
-        Raises
-        ------
-        BadInput
-            If the values are not costs.
-        """
-        try:
-            check(plain, FORM)
-            for name in plain:
-                if name not in {field.name for field in fields(cls)}:
-                    raise Mismatch(f"they have no field {shown(name)}")
-        except Mismatch as error:
-            raise BadInput(f"These costs are not those of this version of labkit ({error}); calibrate again.") from None
-        made = {field.name: plain[field.name] for field in fields(cls)}
-        made |= {name: WorkCost(**made[name]) for name in ("gradient", "evaluation")}
-        made |= {name: Linear(**made[name]) for name in ("update", "send", "receive")}
-        if made["remote_send"] is not None:
-            made["remote_send"] = Linear(**made["remote_send"])
-        made |= {name: _factors(made[name]) for name in ("spread", "drift")}
-        return cls(**made)
+CLASSES: dict[str, type] = {
+    kind.__name__: kind for kind in (Costs, Linear, WorkCost, Measured, *DISTRIBUTIONS.values())
+}
+"""What costs are made of, by name."""
 
 
 def costs_from_text(text: str) -> Costs | None:
@@ -331,45 +293,30 @@ def costs_from_text(text: str) -> Costs | None:
     if text in ("", "none"):
         return None
     try:
-        plain = json.loads(text)
-    except ValueError:
-        raise BadInput(f"costs={shown(text)} cannot be read: it is not JSON.") from None
-    return Costs.from_dict(plain)
+        found = from_plain(json.loads(text), CLASSES)
+    except ValueError as error:
+        raise (
+            error if isinstance(error, BadInput) else BadInput(f"costs={shown(text)} cannot be read: it is not JSON.")
+        ) from None
+    if not isinstance(found, Costs):
+        raise BadInput(f"costs={shown(text)} are no costs, as lk.calibrate measures them.")
+    return found
 
 
 def costs_as_text(costs: Costs | None) -> str | None:
     """Return costs as text, a JSON object without spaces; None if a distribution is of a user's class."""
-    if costs is None:
-        return "none"
-    plain = costs.to_dict()
-    return None if None in (plain["spread"], plain["drift"]) else json.dumps(plain, separators=(",", ":"))
+    plain = costs_as_plain(costs)
+    return "none" if costs is None else None if plain is None else json.dumps(plain, separators=(",", ":"))
 
 
-def _parts(kind: type) -> Form:
-    """Return the form of the encoded value of a class of costs. Its constructor checks the numbers."""
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-
-    def made(plain: Any) -> None:
-        check(plain, dict.fromkeys(names, float))
-        if len(plain) != len(names):
-            raise Mismatch("it has other fields")
-        kind(**plain)
-
-    return made
+def costs_as_plain(costs: Costs | None) -> dict[str, Any] | None:
+    """Return costs as plain values; None if there are none, or a distribution is of a user's class."""
+    try:
+        return to_plain(costs, CLASSES)
+    except NotEncodable:
+        return None
 
 
-def _factors(plain: Any) -> Distribution:
-    check(plain, Either([float], str))
-    made = Measured(tuple(plain)) if isinstance(plain, list | tuple) else distribution_by_name(plain)
-    if made is None:
-        raise Mismatch(f"{shown(plain)} is no distribution")
-    return made
-
-
-FORM: Form = {field.name: object for field in fields(Costs)} | {
-    "gradient": _parts(WorkCost), "evaluation": _parts(WorkCost), "update": _parts(Linear), "send": _parts(Linear),
-    "receive": _parts(Linear), "remote_send": Either(None, _parts(Linear)), "spread": _factors, "drift": _factors,
-}  # fmt: skip
 _PAIRS = (  # fields that are pairs, what the numbers of a pair are, and the largest first number
     ("wake", ("seconds of waiting", "seconds of delay"), MAX_S),
     ("cold", ("bytes of the parameters", "relative additional time"), math.inf),
@@ -404,13 +351,3 @@ def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
             return point[1] if span <= 0 else before[1] + (point[1] - before[1]) * (at - before[0]) / span
         before = point
     return before[1]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Linear | WorkCost):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, Measured):
-        return list(value.durations)
-    if isinstance(value, Distribution):
-        return distribution_as_text(value)
-    return [list(each) if isinstance(each, tuple) else each for each in value] if isinstance(value, tuple) else value

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import BadInput, shown
+from ..errors import BadInput, check_installed, shown
 from ..files import whole_file
 from ..formats import Mismatch, check, check_format, open_arrays
 from ..interrupts import DeferredInterrupt
@@ -325,11 +325,9 @@ def to_frames(trace: Trace) -> dict[str, pandas.DataFrame]:
     >>> frames["applies"].groupby("sender")["staleness"].mean().round(1).to_dict()
     {'worker-0': 1.3, 'worker-1': 1.3, 'worker-2': 5.9}
     """
-    try:
-        with DeferredInterrupt():
-            import pandas as pd
-    except ImportError:
-        raise BadInput("Data frames need pandas, which is not installed: pip install pandas.") from None
+    check_installed("Data frames need", "pandas")
+    with DeferredInterrupt():
+        import pandas as pd
     names = _names(check_trace(trace))
     frames = {}
     for name, table in TABLES.items():

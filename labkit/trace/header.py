@@ -98,7 +98,7 @@ class RecordedCluster(RecordedPart):
     checkpoint_every: float | None = None  # s between two checkpoints of a shard
     checkpoint_time: float = 0.0  # s to save a checkpoint
     evaluation_time: float = 0.0  # s of one evaluation
-    costs: Mapping[str, Any] | None = None  # of processes, as `lk.Costs.to_dict` writes them
+    costs: Mapping[str, Any] | None = None  # of processes: `lk.Costs` as plain values
 
     @property
     def simulated(self) -> bool:

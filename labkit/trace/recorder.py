@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from struct import Struct
 from typing import Any, Protocol, Self
 
@@ -28,6 +28,7 @@ _DROP_ROW = Struct(f"={len(TABLES['drops'].names)}q")
 _BY_WIDTH = {len(TABLES[name].names): _PACKERS[name] for name in INTEGER_TABLES}
 
 
+@dataclass(slots=True, eq=False)
 class Counters:
     """Cumulative counters of a role, all integers.
 
@@ -52,76 +53,49 @@ class Counters:
       pushes of single rows; `hot`, [[row, pulls, pushes], ...] of the rows that were pulled most often.
     """
 
-    __slots__ = (
-        "activations",
-        "applied",
-        "bytes",
-        "computed",
-        "drops",
-        "duplicates",
-        "gradients",
-        "hot",
-        "last_received",
-        "messages",
-        "open",
-        "outstanding",
-        "phases",
-        "reads",
-        "released",
-        "residual",
-        "rounds",
-        "rounds_by_incarnation",
-        "row_pulls",
-        "row_pushes",
-        "rows",
-        "samples",
-        "shard",
-        "staleness",
-        "stashed",
-        "steps",
-        "updates",
-        "version",
-    )
-
-    def __init__(self) -> None:
-        self.phases = [0] * len(PHASES)
-        self.bytes = [0] * len(CATEGORIES)
-        self.drops = [0] * len(REASONS)
-        self.messages = 0
-        self.computed = self.released = self.steps = 0
-        self.shard = -1
-        self.updates = self.gradients = self.samples = self.version = self.rounds = self.duplicates = 0
-        self.outstanding = self.residual = 0
-        self.open: list[int] = []
-        self.activations = self.stashed = 0
-        self.rows = self.row_pulls = self.row_pushes = 0
-        self.hot: list[list[int]] = []
-        self.applied: dict[int, list[int]] = {}
-        self.staleness: dict[int, int] = {}
-        self.reads: dict[int, int] = {}
-        self.last_received: dict[int, int] = {}
-        self.rounds_by_incarnation: dict[int, int] = {}
+    phases: list[int] = field(default_factory=lambda: [0] * len(PHASES))
+    bytes: list[int] = field(default_factory=lambda: [0] * len(CATEGORIES))
+    drops: list[int] = field(default_factory=lambda: [0] * len(REASONS))
+    messages: int = 0
+    computed: int = 0
+    released: int = 0
+    steps: int = 0
+    shard: int = -1
+    updates: int = 0
+    gradients: int = 0
+    samples: int = 0
+    version: int = 0
+    rounds: int = 0
+    duplicates: int = 0
+    outstanding: int = 0
+    residual: int = 0
+    open: list[int] = field(default_factory=list)
+    activations: int = 0
+    stashed: int = 0
+    rows: int = 0
+    row_pulls: int = 0
+    row_pushes: int = 0
+    hot: list[list[int]] = field(default_factory=list)
+    applied: dict[int, list[int]] = field(default_factory=dict)
+    staleness: dict[int, int] = field(default_factory=dict)
+    reads: dict[int, int] = field(default_factory=dict)
+    last_received: dict[int, int] = field(default_factory=dict)
+    rounds_by_incarnation: dict[int, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a copy of the counters as plain numbers, lists and dicts with string keys."""
-        plain: dict[str, Any] = {}
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if isinstance(value, dict):
-                value = {str(k): list(v) if isinstance(v, list) else v for k, v in value.items()}
-            plain[name] = list(value) if isinstance(value, list) else value
-        return plain
+        return {each.name: _copied(getattr(self, each.name), str) for each in fields(self)}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Counters:
         """Restore the counters from the output of `to_dict`."""
-        made = cls()
-        for name in cls.__slots__:
-            value = plain[name]
-            if isinstance(value, dict):
-                value = {int(k): list(v) if isinstance(v, (list, tuple)) else v for k, v in value.items()}
-            setattr(made, name, list(value) if isinstance(value, (list, tuple)) else value)
-        return made
+        return cls(**{each.name: _copied(plain[each.name], int) for each in fields(cls)})
+
+
+def _copied(value: Any, key: type) -> Any:
+    if isinstance(value, dict):
+        return {key(k): _copied(v, key) for k, v in value.items()}
+    return list(value) if isinstance(value, (list, tuple)) else value
 
 
 # Counters taken from the newest incarnation of a restarted role, because a restored shard continues its counts.
@@ -139,7 +113,7 @@ def combine_counters(instances: Sequence[Counters]) -> Counters:
     if len(instances) == 1:
         return last
     made = Counters()
-    for name in Counters.__slots__:
+    for name in (each.name for each in fields(Counters)):
         values = [getattr(instance, name) for instance in instances]
         if name in NEWEST:
             value = values[-1]

@@ -91,5 +91,5 @@ def test_there_is_no_dashboard_by_default_and_one_that_cannot_be_had_is_refused(
     with pytest.raises(lk.BadInput, match="a scheduler that runs has its own"):
         lk.DaskCluster("tcp://127.0.0.1:1", dashboard=True)
     if importlib.util.find_spec("bokeh") is None:
-        with pytest.raises(lk.BadInput, match="needs bokeh, which is not installed"):
+        with pytest.raises(lk.BadInput, match="needs bokeh; install with"):
             lk.DaskCluster(dashboard=True)

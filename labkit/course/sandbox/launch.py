@@ -22,6 +22,7 @@ from pathlib import Path
 
 ALLOWED = {
     "labkit.course.sandbox.fork_server": (
+        "labkit.encoding",
         "labkit.errors",
         "labkit.options",
         "labkit.random_streams",
@@ -32,7 +33,6 @@ ALLOWED = {
         "labkit.course.sandbox.cells",
         "labkit.course.sandbox.confine",
         "labkit.course.sandbox.fork_server",
-        "labkit.course.sandbox.frames",
         "labkit.course.sandbox.parent_death",
         "labkit.course.sandbox.proxies",
         "labkit.course.sandbox.restricted_api",

@@ -23,14 +23,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...encoding import Decoder, EncodingError, encode
 from ...errors import ClusterError, RoleError
 from ...files import temporary
-from . import frames
 from .confine import BROKEN, MEMORY, PROCESSOR_S, UNCONFINED, confinement_problem
 
 MAX_FRAMES = 50_000  # frames that one process may send; a role in a trial of 100 updates sends about 1,000
 MAX_BYTES = 1 << 30  # bytes that one process may send
-MAX_TEXT_BYTES = 32 << 20  # of these, bytes of JSON text: to decode a byte takes up to half a microsecond
+MAX_OUTLINE_BYTES = 32 << 20  # of these, bytes of outlines: to decode a byte takes up to half a microsecond
 MAX_IDLE_S = 8  # a process that should answer, but uses no processor time for so many seconds, is ended
 LAUNCH = Path(__file__).with_name("launch.py")
 
@@ -67,7 +67,7 @@ class ForkServer:
         self._connections: set[StudentConnection] = set()
 
     def fork(self, find: Callable[[Any], Any], refer: Callable[[Any], Any]) -> StudentConnection:
-        """Start a student process and return the connection to it. `find`, `refer`: see `frames`."""
+        """Start a student process and return the connection to it. `find`, `refer`: see `encoding`."""
         to_child, from_us = os.pipe()
         from_child, to_us = from_child_pipe = os.pipe()
         try:
@@ -124,7 +124,7 @@ def _environment(home: str) -> dict[str, str]:
 
 
 class StudentConnection:
-    """The connection to one student process. `find`, `refer`: resolve and make references (see `frames`)."""
+    """The connection to one student process. `find`, `refer`: resolve and make references (see `encoding`)."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class StudentConnection:
         refer: Callable[[Any], Any],
     ):
         self.server, self.pid, self._reading, self._writing = server, pid, reading, writing
-        self._decoder, self._refer = frames.Decoder(self._read, find), refer
+        self._decoder, self._refer = Decoder(find), refer
         self._frames, self._bytes, self._open, self._why, self._used = MAX_FRAMES, MAX_BYTES, True, "Ended.", 0.0
         os.set_blocking(writing, False)
 
@@ -145,8 +145,8 @@ class StudentConnection:
         if not self._open:  # the numbers of the closed descriptors may be in use again
             raise ProcessEnded(self._why)
         try:
-            data = memoryview(frames.encode(frame, self._refer))
-        except frames.MalformedFrame as why:
+            data = memoryview(b"".join(encode(frame, self._refer)))
+        except EncodingError as why:
             raise self.stop(f"a value cannot be sent to it ({why})") from None
         while data:
             try:
@@ -167,24 +167,22 @@ class StudentConnection:
         if self._frames < 0:
             raise self.stop(f"it sent more than {MAX_FRAMES:,} requests, the limit of a process")
         try:
-            frame, freed = self._decoder.decode()
-            if self._decoder.text_bytes > MAX_TEXT_BYTES:
+            frame, freed = self._decoder.decode(self._read)
+            if self._decoder.outline_bytes > MAX_OUTLINE_BYTES:
                 raise self.stop(
-                    f"it sent more than {MAX_TEXT_BYTES >> 20} MB of text, numbers and lists (arrays may have more)"
+                    f"it sent more than {MAX_OUTLINE_BYTES >> 20} MB of text, numbers and lists (arrays may have more)"
                 )
             if self.processor_share() > 1.0:
                 raise self._out_of_time()
             if not isinstance(frame, list) or not frame or not isinstance(frame[0], str):
-                raise frames.MalformedFrame("the frame is not a list that begins with a name")
+                raise EncodingError("the frame is not a list that begins with a name")
             if not isinstance(freed, list) or not all(type(number) is int for number in freed):
-                raise frames.MalformedFrame("the dropped references are not numbers")
-        except (frames.MalformedFrame, ValueError, TypeError) as why:
+                raise EncodingError("the dropped references are not numbers")
+        except (EncodingError, ValueError, TypeError) as why:
             raise self.stop(f"it sent a malformed frame ({why})") from None
         return frame, freed
 
     def _read(self, size: int) -> bytes:
-        if size > frames.MAX_FRAME_BYTES:
-            raise frames.MalformedFrame("a frame that is too large")
         self._bytes -= size
         if self._bytes < 0:
             raise self.stop(f"it sent more than {MAX_BYTES >> 20} MB")

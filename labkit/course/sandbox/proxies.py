@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from ...encoding import Decoder, EncodingError, encode
 from ...errors import BadInput, ClusterError, RoleError
 from ...roles import messages
 from ...roles.context import Context
 from ...roles.effects import Posted
-from . import frames, restricted_api
+from . import restricted_api
 
 ERRORS = {e.__name__: e for e in (RoleError, BadInput, ClusterError)}
 
@@ -30,7 +31,7 @@ class GraderConnection:
 
     def __init__(self, reading: int, writing: int):
         self._reading, self._writing = reading, writing
-        self._decoder = frames.Decoder(self.read, self._find)
+        self._decoder = Decoder(self._find)
         self._kinds: dict[str, type] = dict(restricted_api.MESSAGES)
         self.context: Any = None
         self.freed: list[int] = []
@@ -50,15 +51,15 @@ class GraderConnection:
         """Send a frame. Raises `RoleError` if a value in the frame cannot be encoded."""
         freed, self.freed = self.freed, []
         try:
-            data = frames.encode([frame, freed], self._refer)
-        except frames.MalformedFrame as why:
+            data = b"".join(encode([frame, freed], self._refer))
+        except EncodingError as why:
             raise RoleError(f"{why}.") from None
         while data:
             data = data[os.write(self._writing, data) :]
 
     def receive(self) -> Any:
         """Return the grader's next frame."""
-        return self._decoder.decode()
+        return self._decoder.decode(self.read)
 
     def request(self, *request: Any) -> Any:
         """Return the grader's answer to a request, which takes no engine time. If the answer is an error, raise it."""

@@ -182,10 +182,10 @@ class Importer:
 
 
 def install(tools: list[str]) -> None:
-    """Make `import labkit` return the restricted module, and remove the names of all other modules of labkit and the means to
-    import them.
+    """Make `import labkit` return the restricted module, and remove the names of all other modules of labkit, of what it uses
+    itself, and the means to import them.
     """
-    for name in [name for name in sys.modules if name == "labkit" or name.startswith("labkit.")]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("labkit", "msgpack")]:
         del sys.modules[name]
     sys.modules["labkit"] = RestrictedLabkit(tools)
     sys.modules["labkit.course"] = sys.modules["labkit"].course = InertModule("labkit.course")  # type: ignore[attr-defined]

@@ -15,6 +15,8 @@ from distributed import Client
 from distributed.core import rpc
 from distributed.security import Security
 
+from .dask_private import identity
+
 LOOK_S = 0.1  # interval between two calls of `cancelled`, seconds
 
 
@@ -31,7 +33,7 @@ def run_on_workers(
 
     async def one(address: str) -> Any:
         try:
-            call = client._run(fn, *arguments(address), workers=[address], on_error="return")
+            call = client.run(fn, *arguments(address), workers=[address], on_error="return")
             return (await asyncio.wait_for(call, limit)).get(address, OSError(f"{address} is not there"))
         except Exception as error:
             return error
@@ -58,7 +60,7 @@ def run_on_scheduler(client: Client, limit: float, fn: Any, *arguments: Any) -> 
 
     Raises the error of a failed call, or `TimeoutError` after `limit` seconds.
     """
-    return _in_time(client, limit, lambda: client._run_on_scheduler(fn, *arguments))
+    return _in_time(client, limit, lambda: client.run_on_scheduler(fn, *arguments))
 
 
 def heartbeats(client: Client, limit: float) -> dict[str, float]:
@@ -66,8 +68,7 @@ def heartbeats(client: Client, limit: float) -> dict[str, float]:
 
     Raises the error of a failed request, or `TimeoutError` after `limit` seconds.
     """
-    scheduler: Any = client.scheduler
-    found = _in_time(client, limit, lambda: scheduler.identity(n_workers=-1))
+    found = _in_time(client, limit, lambda: identity(client))
     return {address: float(about["last_seen"]) for address, about in found["workers"].items()}
 
 
@@ -91,7 +92,7 @@ def server_type(address: str, limit: float) -> str:
     Raises the error of a failed request, or `TimeoutError` after `limit` seconds.
     """
 
-    async def identity() -> str:
+    async def asked() -> str:
         peer = rpc(address, timeout=limit, connection_args=Security().get_connection_args("client"))
         try:
             return str((await peer.identity()).get("type"))
@@ -99,7 +100,7 @@ def server_type(address: str, limit: float) -> str:
             await peer.close_rpc()
 
     async def in_time() -> str:
-        return await asyncio.wait_for(identity(), limit)
+        return await asyncio.wait_for(asked(), limit)
 
     # in a separate thread, because a notebook's main thread already runs an event loop
     with ThreadPoolExecutor(1) as thread:

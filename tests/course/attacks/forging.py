@@ -4,10 +4,33 @@
 from . import Attack, put
 
 LINE = "line = ctx._grader\n"
+# `raw` sends bytes, or a tree of lists and {type: content}: see `labkit/encoding.py`.
 RAW = """
-import os, struct, json
-def raw(ctx, text, body=b""):
-    text = text if isinstance(text, bytes) else json.dumps(text).encode()
+import os, struct
+def pack(value):
+    if isinstance(value, dict):
+        ((key, content),) = value.items()
+        return b"\\x81" + pack(key) + pack(content)
+    if isinstance(value, str):
+        return b"\\xdb" + struct.pack(">I", len(value)) + value.encode()
+    if isinstance(value, float):
+        return b"\\xcb" + struct.pack(">d", value)
+    return b"\\xc0" if value is None else b"\\xd3" + struct.pack(">q", value)
+def outline(tree):
+    if isinstance(tree, dict):
+        ((kind, parts),) = tree.items()
+        if not isinstance(parts, list):
+            return pack(tree)
+        count = len(parts)
+        if kind == "array":
+            parts, count = [parts[0], *parts[1]], len(parts[1])
+        if kind == "dict":
+            parts = [part for pair in parts for part in pair]
+            count = len(parts)
+        return pack({kind: count}) + b"".join(map(outline, parts))
+    return outline({"list": tree}) if isinstance(tree, list) else pack(tree)
+def raw(ctx, tree, body=b""):
+    text = tree if isinstance(tree, bytes) else outline(tree)
     data = struct.pack("<QQ", len(text), len(body)) + text + body
     while data:
         data = data[os.write(ctx._grader._writing, data):]
@@ -166,7 +189,7 @@ ATTACKS = (
     framed("raw(ctx, [[], []])"),
     framed("raw(ctx, [['resume', 1], []])", "of the wrong kind"),
     framed("raw(ctx, 'x')"),
-    framed("raw(ctx, b'no json')"),
+    framed("raw(ctx, b'no outline')"),
     framed("raw(ctx, b'')"),
     framed("raw(ctx, b'\\x00\\xff\\xfe')"),
     refused("raw(ctx, [['request'], []])"),
@@ -177,7 +200,7 @@ ATTACKS = (
     framed("raw(ctx, [['request', 'get', {'ref': ['object', [1]]}, 'values'], []])"),
     refused("raw(ctx, [['request', 'get', {'ref': ['object', 1]}, 'objective'], []])"),
     refused("raw(ctx, [['request', 'get', {'ref': ['context']}, '_engine'], []])"),
-    framed("raw(ctx, [['request', 'call', {'ref': ['context']}, 'stop', {'list': []}, {'dict': []}], []])"),
+    framed("raw(ctx, [['request', 'call', {'ref': ['context']}, 'stop', {'vector': []}, {'dict': []}], []])"),
     framed("raw(ctx, [['request', 'call', {'ref': ['method', 1, 'cancelled']}, 'x', [], {'dict': []}], []])"),
     refused("raw(ctx, [['request', 'send', 'server-0', {'ref': ['object', 1]}], []])"),
     refused("raw(ctx, [['request', 'note', 'x', {'dict': [['text', 1]]}], []])"),
@@ -190,7 +213,7 @@ ATTACKS = (
     refused("raw(ctx, effect('recv', [], None, None))"),
     refused("raw(ctx, effect('recv', [1, 2], None, None))"),
     refused("raw(ctx, effect('recv', [{'ref': ['kind', 'Weights']}], 'soon', None))"),
-    refused("raw(ctx, effect('recv', [{'ref': ['kind', 'Weights']}], {'float': 'inf'}, None))"),
+    refused("raw(ctx, effect('recv', [{'ref': ['kind', 'Weights']}], float('inf'), None))"),
     refused("raw(ctx, effect('recv', [{'ref': ['kind', 'Weights']}], 0, [1]))"),
     framed("raw(ctx, effect('recv', [{'ref': ['kind', 'Snapshot']}], 0, None))"),
     refused("raw(ctx, effect('sleep', {'int': '9' * 4000}))"),
@@ -208,10 +231,13 @@ ATTACKS = (
     refused("raw(ctx, effect('call', ['pull'], [1], {'dict': []}))"),
     refused("raw(ctx, effect('foreign'))"),
     refused("raw(ctx, effect('foreign', 'x' * 10**6))"),
-    framed("raw(ctx, b'[' * 100_000)", ENDED, "deep nesting"),
-    framed("raw(ctx, b'[' * 60 + b']' * 60)", ENDED, "nesting"),
+    framed("raw(ctx, pack({'list': 1}) * 60_000)", ENDED, "deep nesting"),
+    framed("raw(ctx, pack({'list': 1}) * 60 + pack(1))", ENDED, "nesting"),
+    framed("raw(ctx, b'\\xdd\\x00\\x0f\\xff\\xff' * 200_000)", ENDED, "lists that msgpack would allocate"),
+    framed("raw(ctx, b'\\x81\\xa1a' * 300_000)", ENDED, "nested tables of msgpack"),
+    framed("raw(ctx, [{'tuple': 2**62}, []])", ENDED, "a tuple without end"),
     framed("os.write(ctx._grader._writing, struct.pack('<QQ', 2**63, 2**63))", ENDED, "a frame without end"),
-    framed("os.write(ctx._grader._writing, struct.pack('<QQ', 60 << 20, 0))", ENDED, "60 MB of text"),
+    framed("os.write(ctx._grader._writing, struct.pack('<QQ', 60 << 20, 0))", ENDED, "60 MB of outline"),
     framed("raw(ctx, [['effect', {'array': ['|O', [1]]}], []], b'12345678')", ENDED, "objects"),
     framed("raw(ctx, [['effect', {'array': ['V8', [1]]}], []], b'12345678')", ENDED, "records"),
     framed("raw(ctx, [['effect', {'array': ['f8,f8', [1]]}], []], b'1' * 16)", ENDED, "more records"),
@@ -219,14 +245,14 @@ ATTACKS = (
     framed("raw(ctx, [['effect', {'array': ['<f8', [-1]]}], []], b'12345678')", ENDED, "a negative shape"),
     framed("raw(ctx, [['effect', {'array': ['<f8', [0, 2**62]]}], []])", ENDED, "an empty giant"),
     refused("raw(ctx, [['request', {'array': ['<f8', [1]]}], []], b'12345678')"),
-    refused("raw(ctx, [['request', 'peers', {'float': 'nan'}], []])", "answer"),
+    refused("raw(ctx, [['request', 'peers', float('nan')], []])", "answer"),
     framed("raw(ctx, [['request', 'now', {'ref': ['message', 'Chunk', 5]}], []])"),
     framed("raw(ctx, [['request', 'now', {'ref': ['message', 'Push', {'dict': [['__class__', 1]]}]}], []])"),
     framed("raw(ctx, [['request', 'now', {'ref': ['os', 'system']}], []])"),
     framed("os.close(ctx._grader._writing)", ENDED, "hanging up"),
     framed("os.close(ctx._grader._reading)", "", "deaf"),
     framed("os.dup2(ctx._grader._reading, ctx._grader._writing)", "not permitted", "ends swapped"),
-    framed("ctx._grader._decoder._read = lambda n: b''", "", "an empty line"),
+    framed("ctx._grader.read = lambda n: b''", "", "an empty line"),
     framed(
         "yield_ = type('E', (), {'__await__': lambda s: iter([('compute', 'os.system')])})()\nawait yield_",
         "",

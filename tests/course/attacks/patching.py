@@ -23,7 +23,7 @@ ATTACKS = (
     Attack("names of the grader's", put(top="answers = names = trial = RemoteAnswers = 1\nglobals()['course'] = None")),
     Attack("globals", put(top="import __main__\n__main__.answers = None\n__main__.__builtins__ = {}")),
     Attack("the line's class", put(worker="type(ctx._grader).send = lambda *a: None"), "Ended", slow=True),
-    Attack("the sandbox's plain", put(top="import gc, types\nfor o in gc.get_objects():\n    if isinstance(o, types.ModuleType) and o.__name__.endswith('sandbox.frames'): o.encode = lambda *a: b'x' * 99"), "Ended|left"),
+    Attack("the sandbox's plain", put(top="import gc, types\nfor o in gc.get_objects():\n    if isinstance(o, types.FunctionType) and (o.__module__ or '').endswith('sandbox.proxies'): o.__globals__['encode'] = lambda *a: [b'x' * 99]"), "Ended|left"),
     Attack("pickles", put(top="class P:\n    def __reduce__(self): return (print, ('x',))", worker="ctx.save({'p': P()})"), "a P: only numbers"),
     Attack("options with a descriptor", put(body="    class D:\n        def __get__(self, o, t): return 0.5\n    rate: float = D()\n")),
     Attack("a metaclass", "class M(type):\n    def __instancecheck__(c, o): return True\n    def __eq__(c, o): return True\n    __hash__ = type.__hash__\n"

@@ -1,12 +1,13 @@
 """Roles as processes on hosts: times computed by hand for cores that are shared, messages, polling, waking and pace."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.engines.costs import Costs, Linear, WorkCost
+from labkit.engines.costs import Costs, Linear, WorkCost, costs_as_text, costs_from_text
 from labkit.trace.events import RoleFrozen, RoleKilled
 from labkit.trace.schema import APPLY, COMPUTE
 
@@ -273,12 +274,21 @@ def test_costs_that_take_no_time_are_refused_without_a_limit_of_updates():
         lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(seconds=1))
 
 
-@pytest.mark.parametrize("change", [{"min_slice": None}, {"other": 1}])
-def test_costs_of_another_version_are_refused(change):
-    plain = costs().to_dict() | change
-    plain = {name: value for name, value in plain.items() if value is not None or name == "remote_send"}
-    with pytest.raises(lk.BadInput, match="not those of this version"):
-        Costs.from_dict(plain)
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"other": 1}, "no option 'other'"), ({"min_slice": None}, "min_slice=None"), ({"gradient": 1}, "gradient=1"),
+        ({"lk": "Linear"}, "no option"), ({"spread": {"lk": "Costs"}}, "spread="), ({"wake": [[1]]}, "wake="),
+        ({"lk": "os"}, "no os"),
+    ],
+)  # fmt: skip
+def test_texts_that_are_no_costs_are_refused(change, why):
+    plain = json.loads(costs_as_text(costs())) | change
+    with pytest.raises(lk.BadInput, match=why):
+        costs_from_text(json.dumps(plain))
+    for text in ("{", "5", "[]", '{"lk": "Linear"}'):
+        with pytest.raises(lk.BadInput, match="costs="):
+            costs_from_text(text)
 
 
 @pytest.mark.parametrize("strategy", [

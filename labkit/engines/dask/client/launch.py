@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from distributed import Client, Future
-from distributed.client import done_callback
 
 from ....interrupts import raise_if_interrupted
 from ....options import options_of
 from ....roles.layout import RoleSpec
 from ...plan import Plan, split
+from ..dask_private import call_when_done
 from ..timeouts import LOOK_S
 from ..worker.packed import Packed
 from ..worker.task import run_role
@@ -125,9 +125,7 @@ class Launcher:
             else:
                 done(its)
 
-        # `Future.add_done_callback` needs an executor, which starts no work any more while the program ends
-        loop: Any = self.client.loop
-        loop.add_callback(done_callback, future, ended)
+        call_when_done(self.client, future, ended)
         return future
 
 

@@ -24,6 +24,7 @@ from ....roles.group_restart import not_waited_for
 from ....roles.layout import RoleSpec
 from ...plan import Plan
 from ..cluster.dask_connection import DaskConnection
+from ..dask_private import identity
 from ..failure_detector import FailureDetector
 from ..processes import boot_id
 from ..requests import run_on_workers
@@ -327,7 +328,7 @@ class Supervisor:
 
         Lost and frozen processes are detected elsewhere.
         """
-        call = self.client._run(
+        call = self.client.run(
             deliver, self.run, role, self._local(order, address), incarnation, workers=[address], on_error="return"
         )
         try:
@@ -345,7 +346,7 @@ class Supervisor:
 
         async def work() -> None:
             try:
-                call = self.client._run(fn, *arguments, workers=[address], nanny=nanny, on_error="return")
+                call = self.client.run(fn, *arguments, workers=[address], nanny=nanny, on_error="return")
                 missing = OSError("there is no nanny" if nanny else f"{address} is not there")
                 answer = (await asyncio.wait_for(call, limit)).get(address, missing)
             except Exception as error:
@@ -362,8 +363,7 @@ class Supervisor:
 
         async def look() -> None:
             with contextlib.suppress(Exception):  # without an answer there is no sign of life
-                scheduler: Any = self.client.scheduler
-                found = await asyncio.wait_for(scheduler.identity(n_workers=-1), ANSWER_S)
+                found = await asyncio.wait_for(identity(self.client), ANSWER_S)
                 self.queue.put(
                     WorkerHeartbeats({address: about["last_seen"] for address, about in found["workers"].items()})
                 )

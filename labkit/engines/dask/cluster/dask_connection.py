@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.metadata
-import importlib.util
 import logging
 import os
 import sys
@@ -26,7 +25,7 @@ from typing import Any
 from distributed import Client
 from distributed.utils import in_async_call
 
-from ....errors import BadInput, ClusterError, shown
+from ....errors import BadInput, ClusterError, check_installed, shown
 from ....interrupts import DeferredInterrupt, interrupt_is_pending, raise_if_interrupted
 from ...commands import Stop
 from ...machine_limits import MAX_PROCESSES, check_capacity
@@ -435,8 +434,8 @@ class DaskConnection:
             raise BadInput(
                 "dashboard=True is for processes that labkit starts; a scheduler that runs has its own, or none."
             )
-        if dashboard and importlib.util.find_spec("bokeh") is None:
-            raise BadInput("dashboard=True needs bokeh, which is not installed: pip install bokeh.")
+        if dashboard:
+            check_installed("The dashboard needs", "bokeh")
         self._processes: DaskProcesses = (
             LocalProcesses(dashboard, self._before_start) if target is None else ExistingScheduler(target)
         )

@@ -7,14 +7,14 @@ clusters and delete their folders, and the handlers of `multiprocessing` would e
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing.process
 import os
 import weakref
 from typing import Any
 
-from distributed import Client, Status
-from distributed.deploy.spec import SpecCluster
+from distributed import Client
+
+from ..dask_private import mark_closed
 
 
 def in_forked_child(method: Any) -> None:
@@ -32,13 +32,7 @@ def in_forked_child(method: Any) -> None:
 
 def disown(client: Client | None, cluster: Any) -> None:
     """In a forked child: mark `client` and `cluster` as closed, and cancel their exit handlers."""
-    if client is not None:
-        client.status = "closed"
-    for dead in (cluster, getattr(client, "cluster", None)):
-        if isinstance(dead, SpecCluster):
-            SpecCluster._instances.discard(dead)
-            with contextlib.suppress(Exception):  # in another version of Dask `status` may be read-only
-                dead.status = Status.closed
+    mark_closed(client, cluster)
     # neither registry has a public interface; if another Python has none, a child exits as it would without labkit
     for finalizer, about in list(getattr(weakref.finalize, "_registry", {}).items()):
         if about.atexit and (getattr(about.func, "__module__", None) or "").partition(".")[0] == "distributed":

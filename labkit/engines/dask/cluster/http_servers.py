@@ -28,6 +28,7 @@ from tornado.httputil import (
     ResponseStartLine,
 )
 
+from ..dask_private import ReportingNanny
 from ..processes import end_with_parent
 
 TOKEN = "labkit-token"  # name in the query of the first request; the cookie's name is this name and the port
@@ -49,7 +50,7 @@ class Worker(distributed.Worker):
         """Dask's hook: start no HTTP server."""
 
 
-class GuardedNanny(distributed.Nanny):
+class GuardedNanny(ReportingNanny):
     """A nanny whose process is a `Worker` of this module."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:

@@ -18,16 +18,15 @@ import signal
 import threading
 import types
 from collections.abc import Coroutine, Generator
-from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from typing import Any
 
 import psutil
 from distributed import Status
-from distributed.deploy.spec import SpecCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils import get_mp_context
 
+from ..dask_private import ManualCluster
 from ..processes import progress_of
 from ..stages import ProcessStart, StartProgress, StartStage
 from ..timeouts import CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
@@ -139,9 +138,7 @@ class Nanny(http_servers.GuardedNanny):
     async def _start_process(self) -> Status:
         """Start the process once, and watch it until it is connected or lost."""
         imported, written = get_mp_context().Pipe(duplex=False)
-        self.worker_kwargs["imported"] = written
-        if self.process is not None:  # Dask starts a lost process again with the arguments of the first
-            self.process.worker_kwargs["imported"] = written
+        self.set_argument("imported", written)
         self._table.reached(self.name, StartStage.REQUESTED)
         watch = asyncio.ensure_future(self._watch_start(imported))
         try:
@@ -173,11 +170,10 @@ class Nanny(http_servers.GuardedNanny):
         finally:
             self._table.forget(self.name)
 
-    def _on_worker_exit_sync(self, exitcode: int) -> None:
-        """Dask's hook, without a public interface: the process has ended. Without it, losses are reported without their cause."""
+    def process_ended(self, code: int) -> None:
+        """Record how the process has ended."""
         if self.worker_address is not None:
-            self._table.ended(self.worker_address, exitcode)
-        super()._on_worker_exit_sync(exitcode)
+            self._table.ended(self.worker_address, code)
 
     @property
     def has_process(self) -> bool:
@@ -187,43 +183,32 @@ class Nanny(http_servers.GuardedNanny):
         return self.status not in ENDED and self.process is not None and self.process.is_alive()
 
 
-class OwnCluster(SpecCluster):
-    """A `SpecCluster` in which only the nannies replace lost processes."""
-
-    def _update_worker_status(self, op: str, msg: Any) -> None:
-        super(SpecCluster, self)._update_worker_status(op, msg)  # without closing the nanny of a missing process
-
-    def submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Run a coroutine of this cluster on its event loop, and return its future. For calls from other threads."""
-        loop: Any = self.loop
-        return asyncio.run_coroutine_threadsafe(work, loop.asyncio_loop)
+class OwnCluster(ManualCluster):
+    """A cluster in which only the nannies replace lost processes."""
 
     async def replace_lost(self) -> None:
         """Replace the nannies that have ended or given up. Returns when the new nannies have started their processes."""
-        lost = [name for name, nanny in self.workers.items() if not nanny.has_process]
-        for name in lost:
-            self._futures.add(asyncio.ensure_future(self.workers.pop(name).close()))  # awaited when the cluster closes
-        await self._correct_state()
+        await self.replace([name for name, nanny in self.workers.items() if not nanny.has_process])
 
     async def end(self) -> bool:
         """Close everything. Returns False if processes were killed because they did not end within `CLOSE_S` seconds.
 
         Processes that start for the first time are killed at once.
         """
-        for nanny in list(self._created):
+        for nanny in self.nannies:
             if nanny.status in STARTING:
                 nanny.close_gracefully()
                 kill_process_of(nanny)
-        closing, clock = asyncio.ensure_future(self._close()), asyncio.get_running_loop().time
+        closing, clock = self.start_closing(), asyncio.get_running_loop().time
         await asyncio.wait([closing], timeout=CLOSE_S)
         in_order, until = closing.done(), clock() + KILLED_S
         while not closing.done() and clock() < until:
-            for nanny in list(self._created):
+            for nanny in self.nannies:
                 if nanny.status not in ENDED:
                     nanny.close_gracefully()  # the nanny starts no other process
                 kill_process_of(nanny)
             await asyncio.wait([closing], timeout=0.1)
-        for nanny in list(self._created):
+        for nanny in self.nannies:
             kill_process_of(nanny)
         if not closing.done():
             raise TimeoutError(f"not closed {CLOSE_S + KILLED_S:g} s after the request")

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import numpy as np
 from distributed import get_worker, secede
 from distributed.utils import sync
-from distributed.worker import thread_state
 from threadpoolctl import threadpool_limits
 
 from ....errors import ClusterError
@@ -38,7 +37,7 @@ def run_role(packed: Packed, options: dict[str, Any], own: dict[str, Any], share
     assignment = RoleAssignment.of(packed, options, **own)
     assignment.check()
     worker = get_worker()
-    key = thread_state.key
+    key: Any = worker.get_current_task()
     secede()
     name = assignment.spec.name
     channel = sync(worker.loop, open_channel, worker, assignment.run, name, assignment.incarnation, key)

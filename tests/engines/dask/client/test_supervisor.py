@@ -34,7 +34,7 @@ class Client:
     def unsubscribe_topic(self, topic):
         """Does nothing."""
 
-    async def _run(self, fn, run, role, order, incarnation=None, *, workers, on_error):
+    async def run(self, fn, run, role, order, incarnation=None, *, workers, on_error):
         (address,) = workers
         self.arrived[address].append(order["do"])
         await self.gates[address].wait()
@@ -209,7 +209,7 @@ def test_a_run_that_cannot_be_made_leaves_nothing(client, monkeypatch):
 
 
 def test_a_mistake_on_the_event_loop_is_logged_and_becomes_an_event(client, supervisor, monkeypatch, caplog):
-    monkeypatch.setattr(client, "_run", lambda *arguments, **options: 1 / 0)
+    monkeypatch.setattr(client, "run", lambda *arguments, **options: 1 / 0)
     supervisor.post({"do": "members"}, ["a"])
     event = supervisor.queue.get()
     assert isinstance(event, InternalError)
