@@ -109,7 +109,7 @@ class TaskGroup:
         if self.role is None:
             coroutine.close()
             raise RoleError("tasks.start(...): a task is started inside the block `async with ctx.tasks() as tasks`.")
-        task = Task(coroutine, name or coroutine.__name__, self)
+        task = Task(coroutine, name or getattr(coroutine, "__name__", "task"), self)
         self.tasks.append(task)
         self.role.resume(task)
 
@@ -352,7 +352,8 @@ class RoleTasks:
 
     def _returned(self, task: Task) -> None:
         group = task.group
-        assert group is not None and group.host is not None
+        assert group is not None
+        assert group.host is not None
         group.tasks.remove(task)
         if not group.tasks and group.host.pending is group:
             self.resume(group.host)
@@ -360,7 +361,8 @@ class RoleTasks:
     def _failed(self, task: Task, error: BaseException) -> None:
         """End the other tasks of the group, and raise the error in its block."""
         group = task.group
-        assert group is not None and group.host is not None
+        assert group is not None
+        assert group.host is not None
         group.tasks.remove(task)
         group.error = error
         group.end_tasks()

@@ -61,11 +61,14 @@ class Errors(Script):
             await ctx.sleep(0.01)
             await ctx.compute(broken)
 
-        with pytest.raises(ValueError, match="broken"):
+        async def outer():
             async with ctx.tasks() as tasks:
                 tasks.start(waits("outer", Letter))
                 tasks.start(nested())
                 tasks.start(fails())
+
+        with pytest.raises(ValueError, match="broken"):
+            await outer()
         assert ended == ["inner", "innermost", "outer"]
         assert await ctx.compute(lambda: 1) == 1
 

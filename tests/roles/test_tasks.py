@@ -51,12 +51,14 @@ def test_work_is_done_in_the_order_in_which_tasks_begin_to_wait_for_it():
 
     driven, effect = opened(role())
     done = []
+    for number in (1, 2, 3):
+        mark, work, waits = effect
+        assert (mark, waits, work.begun) == (SELECT, [], False)
+        done.append(work.args)
+        effect = over(driven, work, number)
+    done.append(effect[1].args)
     with pytest.raises(StopIteration):
-        while True:
-            mark, work, waits = effect
-            assert (mark, waits, work.begun) == (SELECT, [], False)
-            done.append(work.args)
-            effect = over(driven, work, len(done))
+        over(driven, effect[1], 4)
     assert done == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
     assert log == [("a", 1), ("b", 2), ("a", 3), ("a", "end"), ("b", 4), ("b", "end")]
 
@@ -136,12 +138,15 @@ def test_closing_a_role_ends_the_innermost_tasks_first():
 def test_work_of_an_ended_task_is_cancelled_before_the_role_goes_on():
     ctx, log = Sheet(), []
 
+    async def breaks():
+        async with ctx.tasks() as tasks:
+            tasks.start(computes(ctx, log, "work"))
+            await ctx.sleep(1)
+            raise ValueError("broken")
+
     async def role():
         with pytest.raises(ValueError, match="broken"):
-            async with ctx.tasks() as tasks:
-                tasks.start(computes(ctx, log, "work"))
-                await ctx.sleep(1)
-                raise ValueError("broken")
+            await breaks()
         await ctx.compute(len, "after")
 
     driven, (_, work, waits) = opened(role())
