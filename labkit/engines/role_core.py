@@ -11,7 +11,7 @@ time pass, and transports messages (`transmit`, `deliver`).
   instance and are not delivered (`unacknowledged`). The reply to a message is sent to the instance that sent the message; if
   this instance is gone, the reply is lost.
 - **Accounting.** Bytes are payload bytes. The sender counts them when it sends, even if the receiving instance is gone.
-  Messages between two roles of which neither has computed a gradient are start-up traffic. Snapshots and requests for
+  Messages between two roles of which neither has begun to compute gradients are start-up traffic. Snapshots and requests for
   snapshots are evaluation traffic. All other messages are training traffic.
 - **Membership.** A `KnownMembers`, which the engine updates, lists the roles that take part.
 """
@@ -175,7 +175,7 @@ class RoleCore(ABC):
                 self._account_released(message)  # type: ignore[arg-type]
         elif kind is SnapshotRequest:
             category = EVALUATION
-        elif to not in self.trained and not (counters.computed or counters.steps):
+        elif to not in self.trained and not (counters.computed or counters.steps or counters.activations):
             if self.has_computed(to):  # type: ignore[arg-type]
                 self.trained.add(to)  # type: ignore[arg-type]
             else:

@@ -84,9 +84,9 @@ class LayerwiseModel(Part):
             self._params, self._batch = like, batch
             if self.stages:
                 loss = self._forward(batch)
-        self._gradient = Gradient(
-            values, model.recorder.counters.computed, parameters.read, batch.samples, model.parts, loss
-        )
+        counters = model.recorder.counters
+        counters.activations = max(counters.activations, 1)
+        self._gradient = Gradient(values, counters.computed, parameters.read, batch.samples, model.parts, loss)
         return self._gradient
 
     def _forward(self, batch: Any) -> float:

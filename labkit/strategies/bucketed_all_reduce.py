@@ -53,7 +53,7 @@ class BucketedAllReduce(Strategy):
     A network with five equal layers, on a link on which the all-reduce of the model takes about as long as its gradient.
 
     >>> problem = lk.Problem("digits", hidden=(64, 64, 64, 64))
-    >>> cluster = lk.SimulatedCluster(workers=4, bandwidth="10MB/s")
+    >>> cluster = lk.SimulatedCluster(workers=4, bandwidth=10e6)
     >>> for strategy in (lk.RingAllReduce(), lk.BucketedAllReduce()):
     ...     summary = lk.train(problem, strategy, cluster, lk.Budget(updates=20)).wait().summary()
     ...     print(f"{strategy.name}: {summary['seconds'] / 20 * 1000:.1f} ms a step")

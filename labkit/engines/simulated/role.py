@@ -668,7 +668,7 @@ class SimulatedRole(RoleCore):
     def has_computed(self, peer: str) -> bool:
         """Return whether the present instance of `peer` has computed a gradient. In virtual time this is always known."""
         counters = self.by_name[peer].counters
-        return bool(counters.computed or counters.steps)
+        return bool(counters.computed or counters.steps or counters.activations)
 
     # the record -------------------------------------------------------------------------------------------------------
 

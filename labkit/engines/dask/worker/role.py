@@ -212,7 +212,7 @@ class RealRole(RoleCore):
     def transmit(self, to: str, message: Message, category: int) -> int:
         """Send `message` to role `to`, without blocking. Returns its payload bytes."""
         counters, began = self.counters, self._monotonic()  # cheaper than `_now`; a sending role is not paused
-        size = self._endpoint.send(to, message, category, counters.computed or counters.steps)
+        size = self._endpoint.send(to, message, category, counters.computed or counters.steps or counters.activations)
         if (
             message.__class__ is not Snapshot
         ):  # a snapshot is sent while the shard applies gradients, and this time is counted already
@@ -230,7 +230,8 @@ class RealRole(RoleCore):
         sender = message.sender
         nbytes += bytes_outside_arrays(message)
         self.recorder.messages += MESSAGE(self.ids[sender], kind, category, nbytes, sent_ns, received_ns)
-        if computed and not (self.counters.computed or self.counters.steps):
+        counters = self.counters
+        if computed and not (counters.computed or counters.steps or counters.activations):
             self.trained.add(sender)  # `computed` comes from the frame header
         if message.__class__ is SnapshotRequest:
             self.snapshot_requested(message)  # type: ignore[arg-type]
