@@ -91,7 +91,8 @@ class MarkedObjective:
         mark = _call(self._model)
         out[:] = 0.0
         for part in self._model.parts:
-            out[part.start + mark] = 1.0
+            if part.start + mark < part.stop:  # workers that go on after the end of the budget need no marks
+                out[part.start + mark] = 1.0
         return float(loss)
 
 

@@ -339,8 +339,8 @@ class HostedRole(SimulatedRole):
     def _select(self, work: Any, waits: Any) -> Any:
         """Raise an error in the coroutine: the costs of messages that arrive during work are not modelled."""
         error = RoleError(
-            "ctx.tasks() and ctx.recv(tag=...) are not available in a calibrated simulation, which has no cost of a message that "
-            "arrives during a computation. Simulate the strategy without `costs`."
+            "ctx.tasks() and ctx.recv(tag=...) are not available with costs: the costs of a message that arrives during a "
+            "computation are not known. Simulate the strategy without costs."
         )
         self._raise_in_coroutine(error)
         return WAIT
