@@ -7,7 +7,9 @@ import pytest
 
 import labkit as lk
 from labkit.trace import query
+from tests.contract.engines import slow_on_processes
 from tests.contract.scripts import QUADRATIC, Letter, OneAfterTheOther, Other, Script
+from tests.contract.statements import closed
 
 LIMIT = lk.Budget(updates=10**6)
 
@@ -217,3 +219,67 @@ def test_a_role_waits_only_while_none_of_its_tasks_computes(simulated):
     run = simulated.wait(QUADRATIC, Exact(), LIMIT, workers=2)
     spent = query.phases(run.trace)["worker"]
     assert spent == pytest.approx({"compute": 0.02, "wait": 0.03, "sleep": 0.04 + 0.05 + 0.04})
+
+
+# a strategy with tasks ------------------------------------------------------------------------------------------------
+
+DEEP = lk.Problem("moons", hidden=(12, 10, 8), batch_size=8, dtype="float64", options={"samples": 200})
+
+
+def begun(engine, **options):
+    """A run in which most of a step is spent in buckets, after three steps."""
+    strategy = lk.BucketedAllReduce(bucket_size=1, eval_every=5, **options)
+    run = engine.train(DEEP, strategy, lk.Budget(updates=10**6), workers=3, time=0.02)
+    for _ in range(3):
+        run.step()
+    return run
+
+
+def moves(run, count=5):
+    before = run.summary()["updates"]
+    run.wait_for(lambda run: run.summary()["updates"] >= before + count)
+
+
+def ended(run):
+    """Stop the run: its ledger closes, and every step has a gradient of each worker that took part."""
+    run.stop()
+    assert run.stopped_by == "user"
+    closed(run)
+
+
+@pytest.mark.parametrize("engine", ["simulated", "dask"], indirect=True)
+def test_a_run_with_tasks_is_stepped_paused_and_frozen(engine):
+    run = begun(engine)
+    assert 2 <= run.summary()["updates"] <= 3  # a step ends when the first replica has taken it, as with a ring
+    run.resume()
+    moves(run)
+    run.freeze("worker-1")
+    run.thaw("worker-1")
+    moves(run)
+    run.pause()
+    updates = run.summary()["updates"]
+    run.step()
+    assert 0 <= run.summary()["updates"] - updates <= 2
+    run.resume()
+    moves(run)
+    ended(run)
+
+
+@slow_on_processes
+@pytest.mark.parametrize("on_loss", ["wait", "continue"])
+def test_a_group_with_tasks_begins_again(engine, on_loss):
+    run = begun(engine, on_loss=on_loss).resume()
+    for victim in ("worker-1", "chief"):
+        run.kill(victim)
+        run.wait_for("restarted", victim)
+        moves(run)
+    assert run.wait_for("group restarted")
+    ended(run)
+
+
+def test_a_role_with_tasks_has_no_costs(simulated):
+    cluster = lk.SimulatedCluster(workers=2, costs=lk.Costs())
+    with pytest.raises(lk.BadInput, match=r"BucketedAllReduce with costs: .* Simulate it"):
+        lk.train(DEEP, lk.BucketedAllReduce(), cluster, lk.Budget(updates=5))
+    with pytest.raises(lk.RoleError, match="not available with costs"):
+        lk.train(QUADRATIC, Exact(), cluster, LIMIT).wait()

@@ -394,8 +394,10 @@ class RealRole(RoleCore):
         began = self._now()
         first = self.begin_waits(waits, began)
         if waits:
-            self._poll(0.0)
             over = self.take_first(waits)
+            if over is None and (first is not None or work is not None):
+                self._poll(0.0)
+                over = self.take_first(waits)
             if over is None and first is not None and began >= first.until:
                 over = first
             if over is not None:
@@ -432,7 +434,7 @@ class RealRole(RoleCore):
                 if now >= first.until:
                     return first
                 left = min(left, (first.until - now) / NANO)
-            self._poll(left)
+            self._poll(left, piece is None)  # without spinning while the role would sleep until its pace has passed
             over = self.take_first(waits)
             if over is None and self._channel.pending:
                 self._process_commands()
