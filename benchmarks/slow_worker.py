@@ -31,6 +31,7 @@ NONE = ("1: a step does not wait for the last worker", 1.0)
 THEORY: Mapping[str, tuple[str, float]] = {
     "sync-ps": ALL, "async-ps": FREE, "ssp": ("1/F, once it is s iterations behind", 1 / F), "backup-workers": NONE,
     "ring-all-reduce": ALL, "local-sgd": ALL, "halving-doubling": ALL, "tensor-parallel": ALL, "fsdp": ALL,
+    "bucketed-all-reduce": ALL,
     "sparse-ps": ALL, "k-sync": NONE, "k-batch-sync": NONE, "k-batch-async": FREE, "easgd": FREE, "adpsgd": FREE,
     "downpour": FREE,
     "pipeline": ("(M+P-1)/(FM+1): its stage is always busy, which hides the bubble", (M + N - 1) / (F * M + 1)),

@@ -91,6 +91,7 @@ from .strategies import SSP as SSP
 from .strategies import AsynchronousServer as AsynchronousServer
 from .strategies import AsyncPS as AsyncPS
 from .strategies import BackupWorkers as BackupWorkers
+from .strategies import BucketedAllReduce as BucketedAllReduce
 from .strategies import Downpour as Downpour
 from .strategies import HalvingDoubling as HalvingDoubling
 from .strategies import Hybrid as Hybrid

@@ -61,7 +61,7 @@ def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout
     if restarts_as_group(layout) and not whole_replicas(layout):
         raise BadInput(
             f"max_workers={cluster.max_workers}: {strategy.name} cuts the model to a fixed number of workers; strategies with "
-            "servers, RingAllReduce, HalvingDoubling, LocalSGD, DPSGD and ADPSGD can change theirs."
+            "servers, RingAllReduce, HalvingDoubling, BucketedAllReduce, LocalSGD, DPSGD and ADPSGD can change theirs."
         )
     lazy = not problem.timing_only and hasattr(problem.dataset, "shares")
     if lazy and not problem.partition.shares_all:

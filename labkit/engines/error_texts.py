@@ -17,6 +17,7 @@ ONLY = (
     "a role awaits only ctx.compute, ctx.recv, ctx.inbox and ctx.sleep, and functions made of them (pull, push_pull, "
     "all_reduce, ...)."
 )
+DRIVERS = ("labkit/engines/", "labkit/roles/tasks.py")  # files whose lines tell nothing about a failed role
 ASYNCIO = f"No asyncio inside a role: {ONLY}"
 
 
@@ -69,7 +70,7 @@ def render_failure(report: dict[str, Any], labkit_lines: bool = False) -> RoleEr
     lines: list[str] = []
     frames: Sequence[Any] = report["frames"]
     for filename, line, name in frames:
-        if not labkit_lines and ("labkit/engines/" in filename.replace("\\", "/")):
+        if not labkit_lines and any(part in filename.replace("\\", "/") for part in DRIVERS):
             continue
         source = linecache.getline(filename, line).strip()
         lines.append(f"  {filename}:{line} in {name}" + (f"\n    {source}" if source else ""))

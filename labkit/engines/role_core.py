@@ -4,13 +4,14 @@
 time pass, and transports messages (`transmit`, `deliver`).
 
 - **Matching.** A coroutine waits for certain kinds of message, possibly from one sender. It receives the first matching message
-  in order of arrival; the other messages stay in the inbox.
+  in order of arrival; the other messages stay in the inbox. A role with tasks has several waits, possibly for a tag; a message
+  belongs to the first wait that accepts it.
 - **Incarnations.** When a peer is restarted, a role that receives `Joined` has to repeat what it sent to the lost instance.
   Until the role has received `Joined`, or a message of the new instance, its messages to this peer are addressed to the lost
   instance and are not delivered (`unacknowledged`). The reply to a message is sent to the instance that sent the message; if
   this instance is gone, the reply is lost.
 - **Accounting.** Bytes are payload bytes. The sender counts them when it sends, even if the receiving instance is gone.
-  Messages between two roles of which neither has computed a gradient are start-up traffic. Snapshots and requests for
+  Messages between two roles of which neither has begun to compute gradients are start-up traffic. Snapshots and requests for
   snapshots are evaluation traffic. All other messages are training traffic.
 - **Membership.** A `KnownMembers`, which the engine updates, lists the roles that take part.
 """
@@ -19,18 +20,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import RoleError, shown
-from ..roles.effects import Posted
+from ..roles.effects import Posted, Wait
 from ..roles.layout import RoleSpec
 from ..roles.messages import Joined, Left, Message, SnapshotRequest, payload_bytes
 from ..roles.part import Part
 from ..roles.shard import Shard
 from ..trace.recorder import Recorder
-from ..trace.schema import ALL, APPLY, COMPUTE, EVALUATE, EVALUATION, STARTUP, TRAINING, UNUSED
+from ..trace.schema import ALL, APPLY, COMPUTE, EVALUATE, EVALUATION, STARTUP, TRAINING, UNUSED, nanoseconds
 
 if TYPE_CHECKING:
     from ..strategies import Strategy
@@ -65,6 +66,14 @@ class GradientMessage(Protocol):
 
     @property
     def count(self) -> int: ...
+
+
+def described(waits: Sequence[Wait]) -> tuple[tuple[str, ...], str | None]:
+    """Return (names of all kinds of message that tasks of a role wait for, the senders if every wait names one)."""
+    received = [wait for wait in waits if wait.kinds]
+    kinds = tuple(dict.fromkeys(kind.__name__ for wait in received for kind in wait.kinds))
+    senders = dict.fromkeys(wait.sender for wait in received)
+    return kinds, None if None in senders else ", ".join(map(str, senders))
 
 
 class RoleCore(ABC):
@@ -164,7 +173,7 @@ class RoleCore(ABC):
                 self._account_released(message)  # type: ignore[arg-type]
         elif kind is SnapshotRequest:
             category = EVALUATION
-        elif to not in self.trained and not (counters.computed or counters.steps):
+        elif to not in self.trained and not (counters.computed or counters.steps or counters.activations):
             if self.has_computed(to):  # type: ignore[arg-type]
                 self.trained.add(to)  # type: ignore[arg-type]
             else:
@@ -218,6 +227,30 @@ class RoleCore(ABC):
                     self.received(message)
                 return message
         return None
+
+    def take_first(self, waits: Sequence[Wait]) -> Wait | None:
+        """Remove the first message from the inbox that one of the `waits` accepts, and store it as the result of the first such
+        wait, which is returned; None if there is none.
+        """
+        for i, message in enumerate(self.inbox):
+            for wait in waits:
+                if wait.accepts(message):
+                    del self.inbox[i]
+                    self.received(message)
+                    wait.result = message
+                    return wait
+        return None
+
+    def begin_waits(self, waits: Sequence[Wait], now: int) -> Wait | None:
+        """Set the ends of the timeouts of `waits` that begin at `now` (ns), and `awaited_kinds`. Returns the wait whose timeout
+        ends first; at the same time, sleeps end first.
+        """
+        for wait in waits:
+            if wait.until < 0 and wait.timeout is not None:
+                wait.until = now + max(0, nanoseconds(wait.timeout))
+        self.awaited_kinds = tuple(dict.fromkeys(kind for wait in waits for kind in wait.kinds))
+        limited = [wait for wait in waits if wait.until >= 0]
+        return min(limited, key=lambda wait: (wait.until, bool(wait.kinds)), default=None)
 
     def received(self, message: Message) -> None:
         """Account for a message that is about to be passed to the coroutine."""

@@ -7,6 +7,7 @@ same call with the same arguments always returns the same result.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,6 +43,54 @@ class Objective(Protocol):
 
     def predict_proba(self, params: Array, x: Array) -> Array:
         """Return the probabilities of the classes, shape (n, classes). Raises `BadInput` if there are no classes."""
+
+
+class Stage(Protocol):
+    """Consecutive layers of an objective, whose parameters are `slice` of the whole flat vector.
+
+    `multiply_adds`: multiplications with addition of one forward per sample; a backward needs twice as many.
+    """
+
+    size: int
+    slice: slice
+    multiply_adds: int
+
+    def forward(self, params: Array, x: Array) -> tuple[Array, Any]:
+        """Return (y, saved) for x of shape (batch, inputs) and the stage's parameters, shape (size,)."""
+
+    def backward(self, params: Array, saved: Any, dy: Array, out: Array, dx: bool = True) -> Array:
+        """Return the derivative with respect to x, if `dx`; overwrite `out`, shape (size,), with that of the parameters."""
+
+
+class StagedObjective(Objective, Protocol):
+    """An objective whose gradient can be computed in stages: forward from the first block to the last, then the loss, then
+    backward from the last block to the first.
+
+    Stages that together have all blocks compute the same bits as `gradient`, whether they are on several machines (pipelines) or
+    on one (gradients that are sent while the backward pass goes on).
+    """
+
+    loss: Any
+    multiply_adds: int
+
+    @property
+    def blocks(self) -> Sequence[Any]:
+        """The smallest stages."""
+
+    def stage(self, start: int, stop: int) -> Stage:
+        """Return blocks `start` to `stop` - 1 as a stage, without the loss."""
+
+
+def single_stages(objective: Any) -> tuple[Stage, ...]:
+    """Return the blocks of an objective as stages, in forward order; () if its gradient is computed in one piece.
+
+    For a timing-only objective these are the blocks of the network that it represents, if there is one.
+    """
+    staged: StagedObjective | None = objective.network if isinstance(objective, NullObjective) else objective
+    if not hasattr(staged, "stage"):
+        return ()
+    assert staged is not None
+    return tuple(staged.stage(i, i + 1) for i in range(len(staged.blocks)))
 
 
 def check_vector(what: str, vector: Array, size: int, dtype: np.dtype[Any]) -> None:

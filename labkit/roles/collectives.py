@@ -38,6 +38,7 @@ async def all_reduce(
     group: str = "worker",
     algorithm: str = "ring",
     compressor: Compressor | None = None,
+    tag: int | None = None,
 ) -> np.ndarray:
     """Replace the values of every member by the sum of all members' values, in place.
 
@@ -53,6 +54,9 @@ async def all_reduce(
         The algorithm. The number of bytes is the same; halving and doubling takes fewer steps.
     compressor : Compressor, optional
         Messages are compressed by its linear codec, and the result is the sum of the compressed values.
+    tag : int, optional
+        Sends chunks with the tags from `tag` to `tag` + 2N - 1, and receives no others, so that several collectives of a role's
+        tasks can run at once, with tags 2N apart. None: any chunks, for one collective at a time.
 
     Returns
     -------
@@ -82,20 +86,20 @@ async def all_reduce(
     if algorithm not in ALL_REDUCE:
         raise nearest("all-reduce", algorithm, ALL_REDUCE)
     if compressor is None:
-        await ALL_REDUCE[algorithm](ctx, values, group)
+        await ALL_REDUCE[algorithm](ctx, values, group, tag)
         return values
     for vector in compressor.sum_over_workers(values, len(ctx.peers(group))):
-        await ALL_REDUCE[algorithm](ctx, vector, group)
+        await ALL_REDUCE[algorithm](ctx, vector, group, tag)
     return values
 
 
-async def ring(ctx: Context, values: np.ndarray, group: str) -> None:
+async def ring(ctx: Context, values: np.ndarray, group: str, tag: int | None) -> None:
     """Sum `values` by a reduce-scatter (N-1 steps) and an all-gather (N-1 steps)."""
-    await reduce_scatter(ctx, values, group)
-    await all_gather(ctx, values, group)
+    await reduce_scatter(ctx, values, group, tag)
+    await all_gather(ctx, values, group, tag)
 
 
-async def halving_doubling(ctx: Context, values: np.ndarray, group: str) -> None:
+async def halving_doubling(ctx: Context, values: np.ndarray, group: str, tag: int | None) -> None:
     """Sum `values` by a reduce-scatter (recursive halving) and an all-gather (recursive doubling) among 2^k members.
 
     With 2^k + m members, every second of the first 2m members first sends its vector to its right neighbour, and finally
@@ -104,36 +108,36 @@ async def halving_doubling(ctx: Context, values: np.ndarray, group: str) -> None
     """
     members = ctx.peers(group)
     n, rank = len(members), members.index(ctx.name)
-    folded = 2 * (n - (1 << n.bit_length() - 1))
+    folded, first = 2 * (n - (1 << n.bit_length() - 1)), tag or 0
     if rank < folded and rank % 2 == 0:
-        ctx.send(members[rank + 1], Chunk(values, 0, 0))
-        arrived = await ctx.recv(Chunk, sender=members[rank + 1])
+        ctx.send(members[rank + 1], Chunk(values, first, 0))
+        arrived = await ctx.recv(Chunk, sender=members[rank + 1], tag=tag)
         _put(values, arrived.values)
         return
     if rank < folded:
-        arrived = await ctx.recv(Chunk, sender=members[rank - 1])
+        arrived = await ctx.recv(Chunk, sender=members[rank - 1], tag=tag)
         _add(values, arrived.values)
-    await _halve_and_double(ctx, values, members[folded:] + members[1:folded:2])
+    await _halve_and_double(ctx, values, members[folded:] + members[1:folded:2], tag)
     if rank < folded:
-        ctx.send(members[rank - 1], Chunk(values, 0, 0))
+        ctx.send(members[rank - 1], Chunk(values, first, 0))
 
 
-async def _halve_and_double(ctx: Context, values: np.ndarray, members: tuple[str, ...]) -> None:
+async def _halve_and_double(ctx: Context, values: np.ndarray, members: tuple[str, ...], tag: int | None) -> None:
     """Halving and doubling among 2^k `members`. This member computes, or has, the sum of the chunks low .. low + size - 1."""
     n, rank = len(members), members.index(ctx.name)
     edges = [part.start for part in shard_slices(len(values), n)] + [len(values)]
-    size, low = n, 0
+    size, low, first = n, 0, tag or 0
     while size > 1:  # reduce-scatter: keep the half with the member's chunk, send the other half to the partner
         size //= 2
         partner, give = members[rank ^ size], (low if rank & size else low + size)
         low = give ^ size
-        ctx.send(partner, Chunk(values[edges[give] : edges[give + size]], size, give))
-        arrived = await ctx.recv(Chunk, sender=partner)
+        ctx.send(partner, Chunk(values[edges[give] : edges[give + size]], first + size, give))
+        arrived = await ctx.recv(Chunk, sender=partner, tag=None if tag is None else tag + size)
         _add(values[edges[low] : edges[low + size]], arrived.values)
     while size < n:  # all-gather: twice as many chunks after every exchange
         partner, other = members[rank ^ size], low ^ size
-        ctx.send(partner, Chunk(values[edges[low] : edges[low + size]], size, low))
-        arrived = await ctx.recv(Chunk, sender=partner)
+        ctx.send(partner, Chunk(values[edges[low] : edges[low + size]], first + size, low))
+        arrived = await ctx.recv(Chunk, sender=partner, tag=None if tag is None else tag + size)
         _put(values[edges[other] : edges[other + size]], arrived.values)
         size, low = 2 * size, min(low, other)
 
@@ -149,12 +153,12 @@ def _put(values: np.ndarray, arrived: np.ndarray) -> None:
         np.copyto(values, arrived)
 
 
-ALL_REDUCE: dict[str, Callable[[Context, np.ndarray, str], Awaitable[Any]]] = {
+ALL_REDUCE: dict[str, Callable[[Context, np.ndarray, str, int | None], Awaitable[Any]]] = {
     "ring": ring, "halving-doubling": halving_doubling,
 }  # fmt: skip
 
 
-async def reduce_scatter(ctx: Context, values: np.ndarray, group: str = "worker") -> slice:
+async def reduce_scatter(ctx: Context, values: np.ndarray, group: str = "worker", tag: int | None = None) -> slice:
     """Sum chunk r of all members' values on member r, in place.
 
     Parameters
@@ -165,6 +169,8 @@ async def reduce_scatter(ctx: Context, values: np.ndarray, group: str = "worker"
         The vector of this member. It is overwritten: its own chunk by the sum, the others by partial sums.
     group : str, default: 'worker'
         The kind or group of roles that are the members.
+    tag : int, optional
+        As in `all_reduce`.
 
     Returns
     -------
@@ -191,14 +197,15 @@ async def reduce_scatter(ctx: Context, values: np.ndarray, group: str = "worker"
     n, rank = len(members), members.index(ctx.name)
     left, right = members[rank - 1], members[(rank + 1) % n]
     chunks = shard_slices(len(values), n)
+    first = tag or 0
     for k in range(n - 1):
-        ctx.send(right, Chunk(values[chunks[(rank - 1 - k) % n]], k, (rank - 1 - k) % n))
-        arrived = await ctx.recv(Chunk, sender=left)
+        ctx.send(right, Chunk(values[chunks[(rank - 1 - k) % n]], first + k, (rank - 1 - k) % n))
+        arrived = await ctx.recv(Chunk, sender=left, tag=None if tag is None else tag + k)
         _add(values[chunks[arrived.part]], arrived.values)
     return chunks[rank]
 
 
-async def all_gather(ctx: Context, values: np.ndarray, group: str = "worker") -> np.ndarray:
+async def all_gather(ctx: Context, values: np.ndarray, group: str = "worker", tag: int | None = None) -> np.ndarray:
     """Distribute chunk r of the values of member r to all members, in place.
 
     Parameters
@@ -209,6 +216,8 @@ async def all_gather(ctx: Context, values: np.ndarray, group: str = "worker") ->
         The vector of this member. Its own chunk is sent; the others are overwritten.
     group : str, default: 'worker'
         The kind or group of roles that are the members.
+    tag : int, optional
+        As in `all_reduce`.
 
     Returns
     -------
@@ -235,9 +244,10 @@ async def all_gather(ctx: Context, values: np.ndarray, group: str = "worker") ->
     n, rank = len(members), members.index(ctx.name)
     left, right = members[rank - 1], members[(rank + 1) % n]
     chunks = shard_slices(len(values), n)
+    first = n + (tag or 0)
     for k in range(n - 1):
-        ctx.send(right, Chunk(values[chunks[(rank - k) % n]], n + k, (rank - k) % n))
-        arrived = await ctx.recv(Chunk, sender=left)
+        ctx.send(right, Chunk(values[chunks[(rank - k) % n]], first + k, (rank - k) % n))
+        arrived = await ctx.recv(Chunk, sender=left, tag=None if tag is None else first + k)
         _put(values[chunks[arrived.part]], arrived.values)
     return values
 

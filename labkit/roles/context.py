@@ -17,6 +17,7 @@ from ..random_streams import ROLE, role_stream
 from . import effects
 from .effects import Posted
 from .messages import Message
+from .tasks import TaskGroup
 
 if TYPE_CHECKING:
     from ..data.batches import Batch
@@ -25,7 +26,7 @@ SENT, NOTED, SAVED = Posted("send"), Posted("note"), Posted("save")
 
 
 class Context(ABC):
-    """The interface between a role and its engine: 13 names.
+    """The interface between a role and its engine: 14 names.
 
     Engines make one context for each role, and pass it to the role method as `ctx`. `compute`, `recv`, `sleep` and `inbox` are
     awaited, and time may pass. `send`, `note` and `save` take effect at once and are not awaited.
@@ -151,6 +152,18 @@ class Context(ABC):
         """Engine time: seconds since the start of the run."""
 
     # plain ------------------------------------------------------------------------------------------------------------
+
+    def tasks(self) -> TaskGroup:
+        """Return a group of tasks of this role: `async with ctx.tasks() as tasks`.
+
+        Tasks compute and communicate at the same time. The block ends when all its tasks have ended.
+
+        Returns
+        -------
+        TaskGroup
+            The group, which starts tasks: `tasks.start(coroutine)`.
+        """
+        return TaskGroup()
 
     @property
     def rng(self) -> np.random.Generator:

@@ -7,6 +7,10 @@ anything else, this is an error (`engines.error_texts.foreign_effect`).
 `compute`, `recv`, `sleep` and `inbox` are methods of `Context`. Only graded code awaits `call`. The grader performs it and
 forwards the other effects of the graded code to the engine.
 
+A role with tasks is still one coroutine for the engine: `tasks.RoleTasks` drives the coroutines of the tasks and combines what
+they await into one effect, `SELECT`. `OPEN` is the effect of a role that begins to have tasks. `GET` and `JOIN` are performed by
+`RoleTasks` and never reach an engine.
+
 What happens to a role that waits in an effect, on both engines:
 
 - *A kill*, and any other loss. The effect has no result: the coroutine is not resumed. Messages in the inbox and in flight to the
@@ -38,6 +42,12 @@ COMPUTE = "compute"  # (COMPUTE, function, arguments, cost, unless)
 RECV = "recv"  # (RECV, kinds, timeout, sender)
 SLEEP = "sleep"  # (SLEEP, seconds)
 CALL = "call"  # (CALL, name, arguments, keyword arguments)
+SELECT = (
+    "select"  # (SELECT, a `Work` or None, list of `Wait`); the result is the one that is over, or None if interrupted
+)
+OPEN = "open"  # (OPEN, task group)
+GET = "get"  # (GET, queue)
+JOIN = "join"  # (JOIN, task group)
 
 Effect = tuple[Any, ...]
 T = TypeVar("T")
@@ -46,6 +56,49 @@ A = TypeVar("A", bound=Message)
 B = TypeVar("B", bound=Message)
 C = TypeVar("C", bound=Message)
 D = TypeVar("D", bound=Message)
+
+# In a `SELECT` effect, `Work` is the work that is in progress or has to begin. Work in progress that is not named in the next
+# `SELECT` is cancelled.
+
+
+class Work:
+    """A `ctx.compute` of a task. An engine sets `begun` when it begins the work, and `finished` and `result` or `error` at its
+    end. The result of work that was cancelled (`unless`) is None.
+    """
+
+    __slots__ = ("args", "begun", "cost", "error", "finished", "fn", "result", "task", "unless")
+
+    def __init__(self, task: Any, fn: Callable[..., Any], args: tuple[Any, ...], cost: float, unless: Any):
+        self.task, self.fn, self.args, self.cost, self.unless = task, fn, args, cost, unless
+        self.begun = self.finished = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Wait:
+    """A `ctx.recv` of a task; without `kinds` a `ctx.sleep`. `timeout`: seconds, or None. An engine sets `until`, the end of the
+    timeout in ns of engine time (-1: not set yet), and `result`, the message; None after the timeout.
+    """
+
+    __slots__ = ("kinds", "result", "sender", "tag", "task", "timeout", "until")
+
+    error = None
+
+    def __init__(
+        self, task: Any, kinds: tuple[type, ...], timeout: float | None, sender: str | None = None, tag: int | None = None
+    ):  # fmt: skip
+        self.task, self.kinds, self.timeout, self.sender, self.tag = task, kinds, timeout, sender, tag
+        self.until = -1
+        self.result: Any = None
+
+    def accepts(self, message: Any) -> bool:
+        """Return whether it waits for `message`: by its kind, sender and tag."""
+        return (
+            type(message) in self.kinds
+            and (self.sender is None or message.sender == self.sender)
+            and (self.tag is None or message.tag == self.tag)
+        )
+
 
 LONGEST = 1e9  # seconds, and times the usual cost: engines count nanoseconds in 64 bits
 
@@ -101,44 +154,82 @@ def compute(
 
 # Type checkers know the union of up to four kinds; of more kinds they know the common base class.
 @overload
-def recv(ctx: Any, a: type[A], /, *, timeout: None = None, sender: str | None = None) -> Coroutine[Effect, Any, A]: ...
+def recv(
+    ctx: Any, a: type[A], /, *, timeout: None = None, sender: str | None = None, tag: int | None = None
+) -> Coroutine[Effect, Any, A]: ...
 @overload
 def recv(
-    ctx: Any, a: type[A], /, *, timeout: float | None, sender: str | None = None
+    ctx: Any, a: type[A], /, *, timeout: float | None, sender: str | None = None, tag: int | None = None
 ) -> Coroutine[Effect, Any, A | None]: ...
 @overload
 def recv(
-    ctx: Any, a: type[A], b: type[B], /, *, timeout: None = None, sender: str | None = None
+    ctx: Any, a: type[A], b: type[B], /, *, timeout: None = None, sender: str | None = None, tag: int | None = None
 ) -> Coroutine[Effect, Any, A | B]: ...
 @overload
 def recv(
-    ctx: Any, a: type[A], b: type[B], /, *, timeout: float | None, sender: str | None = None
+    ctx: Any, a: type[A], b: type[B], /, *, timeout: float | None, sender: str | None = None, tag: int | None = None
 ) -> Coroutine[Effect, Any, A | B | None]: ...
 @overload
 def recv(
-    ctx: Any, a: type[A], b: type[B], c: type[C], /, *, timeout: None = None, sender: str | None = None
+    ctx: Any,
+    a: type[A],
+    b: type[B],
+    c: type[C],
+    /,
+    *,
+    timeout: None = None,
+    sender: str | None = None,
+    tag: int | None = None,
 ) -> Coroutine[Effect, Any, A | B | C]: ...
 @overload
 def recv(
-    ctx: Any, a: type[A], b: type[B], c: type[C], /, *, timeout: float | None, sender: str | None = None
+    ctx: Any,
+    a: type[A],
+    b: type[B],
+    c: type[C],
+    /,
+    *,
+    timeout: float | None,
+    sender: str | None = None,
+    tag: int | None = None,
 ) -> Coroutine[Effect, Any, A | B | C | None]: ...
 @overload
 def recv(
-    ctx: Any, a: type[A], b: type[B], c: type[C], d: type[D], /, *, timeout: None = None, sender: str | None = None
+    ctx: Any,
+    a: type[A],
+    b: type[B],
+    c: type[C],
+    d: type[D],
+    /,
+    *,
+    timeout: None = None,
+    sender: str | None = None,
+    tag: int | None = None,
 ) -> Coroutine[Effect, Any, A | B | C | D]: ...
 @overload
 def recv(
-    ctx: Any, a: type[A], b: type[B], c: type[C], d: type[D], /, *, timeout: float | None, sender: str | None = None
+    ctx: Any,
+    a: type[A],
+    b: type[B],
+    c: type[C],
+    d: type[D],
+    /,
+    *,
+    timeout: float | None,
+    sender: str | None = None,
+    tag: int | None = None,
 ) -> Coroutine[Effect, Any, A | B | C | D | None]: ...
 @overload
-def recv(ctx: Any, *kinds: type[M], timeout: None = None, sender: str | None = None) -> Coroutine[Effect, Any, M]: ...
+def recv(
+    ctx: Any, *kinds: type[M], timeout: None = None, sender: str | None = None, tag: int | None = None
+) -> Coroutine[Effect, Any, M]: ...
 @overload
 def recv(
-    ctx: Any, *kinds: type[M], timeout: float | None, sender: str | None = None
+    ctx: Any, *kinds: type[M], timeout: float | None, sender: str | None = None, tag: int | None = None
 ) -> Coroutine[Effect, Any, M | None]: ...
 @types.coroutine
 def recv(
-    ctx: Any, *kinds: type[Message], timeout: float | None = None, sender: str | None = None
+    ctx: Any, *kinds: type[Message], timeout: float | None = None, sender: str | None = None, tag: int | None = None
 ) -> Generator[Effect, Any, Any]:
     """Return the next message of some kinds, in order of arrival: `await ctx.recv(*kinds)`.
 
@@ -154,6 +245,8 @@ def recv(
         The longest time to wait, in seconds of engine time; 0 does not wait. None: no limit.
     sender : str, optional
         The name of the role whose messages are accepted. None: any role.
+    tag : int, optional
+        The tag of the messages that are accepted, for kinds with a field `tag`, as `Chunk`. None: any tag.
 
     Returns
     -------
@@ -163,12 +256,18 @@ def recv(
     Raises
     ------
     RoleError
-        If `kinds` are not classes, or if `timeout` is neither None nor a number up to 10**9.
+        If `kinds` are not classes, if `timeout` is neither None nor a number up to 10**9, or if a tag is given and is not an
+        int or a kind has no field `tag`.
     """
     if not (0 < len(kinds) <= 2 and kinds[0].__class__ is kinds[-1].__class__ is type):  # fast path
         _check_kinds("recv", kinds)
     if timeout is not None:
         _check_seconds(timeout, "ctx.recv(timeout={})", "; None: no limit")
+    if tag is not None:
+        _check_tag(tag, kinds)
+        wait = Wait(None, kinds, timeout, sender, tag)
+        yield (SELECT, None, [wait])
+        return wait.result
     return (yield (RECV, kinds, timeout, sender))
 
 
@@ -243,6 +342,24 @@ def inbox(ctx: Any, *kinds: type[M]) -> Inbox[M]:
 
 
 @types.coroutine
+def open_group(group: Any) -> Generator[Effect, Any, None]:
+    """Begin the task group: see `tasks.TaskGroup`."""
+    yield (OPEN, group)
+
+
+@types.coroutine
+def join(group: Any) -> Generator[Effect, Any, None]:
+    """Wait until all tasks of the group have ended."""
+    yield (JOIN, group)
+
+
+@types.coroutine
+def get(queue: Any) -> Generator[Effect, Any, Any]:
+    """Return the next item of a queue between tasks: see `tasks.TaskQueue`."""
+    return (yield (GET, queue))
+
+
+@types.coroutine
 def call(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Generator[Effect, Any, Any]:
     """Request the grader to call labkit's function `name`. No engine time passes. Engines raise an error for this effect."""
     return (yield (CALL, name, args, keywords))
@@ -266,6 +383,15 @@ def _check_seconds(seconds: Any, call: str, also: str = "") -> None:
     if (kind is float or kind is int or _is_number(seconds)) and seconds <= LONGEST:
         return
     raise RoleError(f"{call.format(shown(seconds))}: give seconds, at most 1e9{also}.")
+
+
+def _check_tag(tag: Any, kinds: tuple[Any, ...]) -> None:
+    """Raise `RoleError` unless `tag` is an int and all `kinds` have tags."""
+    if tag.__class__ is not int:
+        raise RoleError(f"ctx.recv(tag={shown(tag)}): give an int, or None for any tag.")
+    for kind in kinds:
+        if "tag" not in getattr(kind, "__dataclass_fields__", ()):
+            raise RoleError(f"ctx.recv({kind.__name__}, tag={tag}): a {kind.__name__} has no field `tag`.")
 
 
 def _is_number(value: Any) -> bool:

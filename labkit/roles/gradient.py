@@ -212,8 +212,8 @@ class Model(Part):
         # The whole vector, in the worker, so that the result does not depend on the number of shards.
         if self.clip_norm is not None:
             clip_by_norm(values, self.clip_norm)
-        if self.norms_every and step % self.norms_every == 0:
-            self._record_norms(step, values, parameters.values)
+        if self.measures(step):
+            self.record_norms(step, values, parameters.values)
         return Gradient(values, step, parameters.read, batch.samples, self.parts, loss, compressor=compressor)
 
     def cancelled(self) -> None:
@@ -230,9 +230,16 @@ class Model(Part):
         me = self.recorder
         me.drop(ALL, self.clock(), me.role, me.incarnation, gradient.step, 1, CANCELLED)
 
-    def _record_norms(self, step: int, values: np.ndarray, weights: np.ndarray) -> None:
+    def measures(self, step: int) -> bool:
+        """Return whether the norms of this gradient's layers are recorded."""
+        return bool(self.norms_every) and step % self.norms_every == 0
+
+    def record_norms(self, step: int, values: np.ndarray, weights: np.ndarray, within: slice | None = None) -> None:
+        """Record the norms of the layers of a gradient, or only of those in the slice `within`."""
         now = self.clock()
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is detected by the loss
             for i, part in enumerate(self.layers):
+                if within is not None and not within.start <= part.start < within.stop:
+                    continue
                 g, w = values[part], weights[part]
                 self.recorder.norms.extend((now, step, i, float(np.dot(g, g)) ** 0.5, float(np.dot(w, w)) ** 0.5))

@@ -130,8 +130,10 @@ def _awaits(method: _Method) -> Iterator[tuple[Any, str]]:
 
 
 def _is_awaited(method: _Method, node: ast.AST, awaited: set[str]) -> bool:
-    """Return whether a call is awaited or returned, directly or through the variable that it is assigned to."""
+    """Return whether a call is awaited, returned or started as a task, directly or through a variable."""
     parent = method.parents.get(node)
+    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.func.attr == "start":
+        return node in parent.args
     if isinstance(parent, ast.Await | ast.Return | ast.Lambda):
         return True
     targets = parent.targets if isinstance(parent, ast.Assign) else [getattr(parent, "target", None)]

@@ -12,6 +12,7 @@ from .adpsgd import ADPSGD
 from .async_ps import AsyncPS
 from .backup_workers import BackupWorkers
 from .base import AsynchronousServer, MixedReplicas, ServerStrategy, Strategy
+from .bucketed_all_reduce import BucketedAllReduce
 from .downpour import Downpour
 from .dpsgd import DPSGD
 from .easgd import EASGD
@@ -31,7 +32,7 @@ from .tensor_parallel import TensorParallel
 
 __all__ = [
     "ADPSGD", "DPSGD", "EASGD", "FAMILIES", "FIRST", "FSDP", "SSP", "STRATEGIES", "AsyncPS", "AsynchronousServer",
-    "BackupWorkers", "Downpour", "HalvingDoubling", "Hybrid", "KAsync", "KBatchAsync", "KBatchSync", "KSync",
+    "BackupWorkers", "BucketedAllReduce", "Downpour", "HalvingDoubling", "Hybrid", "KAsync", "KBatchAsync", "KBatchSync", "KSync",
     "LocalSGD", "MixedReplicas", "PipeDream", "Pipeline", "RingAllReduce", "ServerStrategy", "SparsePS", "Strategy",
     "SyncPS", "TensorParallel", "strategy_by_name",
 ]  # fmt: skip
@@ -47,7 +48,9 @@ FAMILIES: dict[str, dict[str, type[Strategy]]] = {
         "k-sync": KSync, "k-batch-sync": KBatchSync, "k-async": KAsync, "k-batch-async": KBatchAsync,
     },
     "less communication": {"downpour": Downpour, "easgd": EASGD},
-    "no server": {"halving-doubling": HalvingDoubling, "dpsgd": DPSGD, "adpsgd": ADPSGD},
+    "no server": {
+        "halving-doubling": HalvingDoubling, "bucketed-all-reduce": BucketedAllReduce, "dpsgd": DPSGD, "adpsgd": ADPSGD,
+    },
     "sparse models": {"sparse-ps": SparsePS},
     "model parallel": {"pipedream": PipeDream},
     "sharded state": {"fsdp": FSDP},

@@ -47,8 +47,8 @@ class Counters:
       readers, summed over the updates. `residual`: sum, over dropped gradients, of the number of updates between read and
       drop. Together they are one side of the conservation law of staleness (`query.staleness_identity`).
     - `open`: [phase, since], the work in progress at the time of the report, which is not a span yet.
-    - Of a pipeline stage: `activations`, the maximum number of micro-batches whose activations the stage has held at
-      once; `stashed`, the maximum number of versions of its weights that it has held at once.
+    - Of a role that computes a gradient in pieces: `activations`, the maximum number of (micro-)batches whose activations it
+      has held at once; of a pipeline stage: `stashed`, the maximum number of versions of its weights that it has held at once.
     - Of a shard of rows: `rows`, the number of rows touched; `row_pulls` and `row_pushes`, the numbers of pulls and
       pushes of single rows; `hot`, [[row, pulls, pushes], ...] of the rows that were pulled most often.
     """

@@ -70,18 +70,30 @@ class MarkedModel(Model):
     def __init__(self, *args: Any, records: Records, **more: Any):
         super().__init__(*args, **more)
         self.records, self.calls = records, 0
-
-    def gradient(self, parameters: Any, batch: Any) -> Any:
-        made = super().gradient(parameters, batch)
-        mark = _call(self)
-        made.values[:] = 0.0
-        for part in self.parts:
-            made.values[part.start + mark] = 1.0
-        return made
+        self.objective = MarkedObjective(self.objective, self)
 
     def cancelled(self) -> None:
         super().cancelled()
         _call(self)
+
+
+class MarkedObjective:
+    """The objective of a worker, whose gradients are marks, whether the worker computes them at once or in pieces."""
+
+    def __init__(self, objective: Any, model: MarkedModel):
+        self._objective, self._model = objective, model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objective, name)
+
+    def gradient(self, params: Any, x: Any, y: Any, out: np.ndarray) -> float:
+        loss = self._objective.gradient(params, x, y, out)
+        mark = _call(self._model)
+        out[:] = 0.0
+        for part in self._model.parts:
+            if part.start + mark < part.stop:  # workers that go on after the end of the budget need no marks
+                out[part.start + mark] = 1.0
+        return float(loss)
 
 
 class MarkedRowModel(RowModel):

@@ -14,6 +14,7 @@ from labkit.engines.simulated.role import SimulatedRole
 from labkit.roles.applied_log import AppliedLog
 from labkit.roles.evaluator import Evaluator
 from labkit.roles.gradient import Gradient, Model
+from labkit.roles.layerwise import LayerwiseModel
 from labkit.roles.messages import Joined, Left
 from labkit.roles.shard import Shard
 from labkit.roles.sparse.row_shard import RowShard
@@ -129,6 +130,13 @@ class Oracle:
         for name in ("gradient", "cancelled"):
             monkeypatch.setattr(Model, name, self._counted(getattr(Model, name)))
         monkeypatch.setattr(RowModel, "gradient", self._counted(RowModel.gradient))
+        backward = LayerwiseModel.backward
+
+        def counted_once(model: Any, piece: Any) -> None:
+            self.computed += piece.part.start == 0  # the piece of the first layer is the last one
+            backward(model, piece)
+
+        monkeypatch.setattr(LayerwiseModel, "backward", counted_once)
 
     def _counted(self, method: Any) -> Any:
         def counted(*args: Any) -> Any:

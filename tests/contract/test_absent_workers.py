@@ -38,13 +38,13 @@ def cluster(kind, most, **more):
 
 ELASTIC = [kind for name, kind in sorted(STRATEGIES.items()) if accepted(kind)]
 LOCAL = [lk.LocalSGD, lk.DPSGD, lk.ADPSGD]
-WITHOUT_SERVERS = [lk.RingAllReduce, lk.HalvingDoubling, *LOCAL]
+WITHOUT_SERVERS = [lk.RingAllReduce, lk.HalvingDoubling, lk.BucketedAllReduce, *LOCAL]
 each = pytest.mark.parametrize("kind", ELASTIC, ids=lambda kind: kind.__name__)
 
 
 def test_the_strategies_that_can_change_their_workers():
     assert set(WITHOUT_SERVERS) <= set(ELASTIC)
-    assert len(ELASTIC) == 15
+    assert len(ELASTIC) == 16
 
 
 def numbers(run):

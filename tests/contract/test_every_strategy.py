@@ -67,6 +67,7 @@ CASES = {
     "downpour": Case(lk.Downpour(n_push=2, n_fetch=2), 2, workers=2, servers=1, budget="samples"),
     "easgd": Case(lk.EASGD(tau=2), 2, workers=1, servers=2, same=True),
     "halving-doubling": Case(lk.HalvingDoubling(codec=Float16()), 3, same=True),
+    "bucketed-all-reduce": Case(lk.BucketedAllReduce(), 3, same=True),
     "dpsgd": Case(lk.DPSGD(), 3, same=True),
     "adpsgd": Case(lk.ADPSGD(), 3, budget="samples"),
     "sparse-ps": Case(lk.SparsePS(), 3, servers=2, same=True),
@@ -82,6 +83,7 @@ MORE = CASES | {
     "k-sync, 1": Case(lk.KSync(K=1), 1, servers=1),
     "k-async, 1": Case(lk.KAsync(K=1), 1, servers=1),
     "ring-all-reduce, defaults": Case(lk.RingAllReduce(), 3),
+    "bucketed-all-reduce, layers": Case(lk.BucketedAllReduce(bucket_size=1, optimizer="adam", clip_norm=0.5), 3),
     "local-sgd, 1": Case(lk.LocalSGD(H=1), 3),
     "local-sgd, post-local": Case(lk.LocalSGD(H=100, post_local=2), 3),
     "adpsgd, complete": Case(lk.ADPSGD(graph="complete"), 3),
@@ -89,7 +91,15 @@ MORE = CASES | {
     "hybrid, all-reduce": Case(lk.Hybrid(micro_batches=2), 2, workers=4),
     "sparse-ps, asynchronous": Case(lk.SparsePS(dense="server", synchronous=False), 1, servers=2, whole=False),
 }
-ROUNDS = (lk.SyncPS, lk.RingAllReduce, lk.LocalSGD, lk.DPSGD, lk.ADPSGD, lk.FSDP)  # of one gradient a worker
+ROUNDS = (
+    lk.SyncPS,
+    lk.RingAllReduce,
+    lk.BucketedAllReduce,
+    lk.LocalSGD,
+    lk.DPSGD,
+    lk.ADPSGD,
+    lk.FSDP,
+)  # of one gradient a worker
 
 
 def test_the_registry_begins_with_nine_and_has_each_strategy_once():

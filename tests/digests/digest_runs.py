@@ -155,6 +155,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"chief_works": True}, {"on_loss": "continue"},
     ],
     "HalvingDoubling": [{"reduce": "sum"}, {"codec": "float16"}, {"optimizer": "nesterov"}, {"eval_every": 3}],
+    "BucketedAllReduce": [{"bucket_size": 1}, {"reduce": "sum"}, {"optimizer": "adam", "clip_norm": 0.1}],
     "LocalSGD": [{"H": 1}, {"H": 10}, {"post_local": 10}, {"algorithm": "halving-doubling"}, {"optimizer": "momentum"}],
     "DPSGD": [{"graph": "grid"}, {"graph": "complete"}, {"optimizer": "momentum"}],
     "ADPSGD": [{"graph": "grid"}, {"graph": "complete"}, {"weight_decay": 0.01}],

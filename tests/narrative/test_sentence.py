@@ -37,6 +37,7 @@ EXPECTED = {
     "downpour": ("Downpour", NOT, 80),
     "easgd": ("EASGD", NOT, 80),
     "halving-doubling": ("HalvingDoubling", WAITS, 20),
+    "bucketed-all-reduce": ("BucketedAllReduce", WAITS, 20),
     "dpsgd": ("Gossip", WAITS, 20),
     "adpsgd": ("Asynchronous gossip", NOT, 80),
     "sparse-ps": ("Sparse", WAITS, 20),

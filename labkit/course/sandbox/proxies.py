@@ -269,6 +269,16 @@ class StudentContext(Context):
         self._grader.request("save", dict(state))
         return Posted("save")
 
+    def tasks(self) -> Any:
+        """Raise `RoleError`: a role of graded code has no tasks."""
+        raise RoleError("ctx.tasks() is not available in graded code: a role computes and communicates in turn.")
+
+    def recv(self, *kinds: Any, tag: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        """Receive a message, as `Context.recv` does, without tags."""
+        if tag is not None:
+            raise RoleError("ctx.recv(tag=...) is not available in graded code: receive by kind and sender.")
+        return super().recv(*kinds, **options)
+
     @property
     def now(self) -> float:
         """Seconds of engine time."""

@@ -325,6 +325,18 @@ class HostedRole(SimulatedRole):
             self._pacing.ended(end, now)
             self.work_done()
 
+    def _open(self, effect: tuple[Any, ...]) -> Any:
+        return self._select(None, [])
+
+    def _select(self, work: Any, waits: Any) -> Any:
+        """Raise an error in the coroutine: the costs of messages that arrive during work are not modelled."""
+        error = RoleError(
+            "ctx.tasks() and ctx.recv(tag=...) are not available with costs: the costs of a message that arrives during a "
+            "computation are not known. Simulate the strategy without costs."
+        )
+        self._raise_in_coroutine(error)
+        return WAIT
+
     # waiting ----------------------------------------------------------------------------------------------------------
 
     def drive(self, value: Any) -> None:

@@ -18,10 +18,11 @@ import numpy as np
 from ...errors import RoleError
 from ...random_streams import COMPUTE_TIME, SERVER_TIME, role_stream
 from ...roles.context import NOTED, SAVED, Context, discard_posts
-from ...roles.effects import COMPUTE, RECV, SLEEP, Posted
+from ...roles.effects import COMPUTE, OPEN, RECV, SELECT, SLEEP, Posted, Wait, Work
 from ...roles.layout import RoleSpec
 from ...roles.messages import Message, SnapshotRequest
 from ...roles.part import Part
+from ...roles.tasks import RoleTasks
 from ...trace.events import Note
 from ...trace.recorder import SPAN, Counters, Recorder
 from ...trace.schema import SLEEP as SLEEPING
@@ -29,7 +30,7 @@ from ...trace.schema import WAIT as WAITING
 from ...trace.schema import nanoseconds, seconds
 from ..distributions import Deterministic, Distribution, Sampler
 from ..error_texts import foreign_effect
-from ..role_core import PHASE, KnownMembers, RoleCore
+from ..role_core import PHASE, KnownMembers, RoleCore, described
 from .event_loop import CHIEF_WAKE, DONE, EARLY, LATE, WAKE, EventLoop
 from .network import SimulatedNetwork
 
@@ -73,6 +74,28 @@ class Cores:
             ends.pop(role, None)
 
 
+class Piece:
+    """Work in progress of a role with tasks. It has the interface of a role in the event loop, with a timer of its own: the work
+    goes on while messages are delivered to other tasks of the role.
+
+    `phase`: that of its span. `end`: when (ns) it is done.
+    """
+
+    __slots__ = ("end", "name", "phase", "role", "token", "work")
+
+    def __init__(self, role: SimulatedRole, work: Work, phase: int, end: int):
+        self.role, self.name, self.work, self.phase, self.end = role, role.name, work, phase, end
+        self.token = 0
+
+    def schedule(self, loop: EventLoop) -> None:
+        """Schedule its end."""
+        loop.schedule(self.end, EARLY, DONE, self, self.token)  # type: ignore[arg-type]
+
+    def work_done(self) -> None:
+        """Handle the event of the loop."""
+        self.role.piece_done()
+
+
 @dataclass
 class Suspended:
     """The pending operations of a role that was suspended at `since` (ns)."""
@@ -83,6 +106,7 @@ class Suspended:
     unless: Any
     timers: list[tuple[int, int, int]]  # (ns left, priority, what)
     values: list[Any]  # with which it is resumed
+    waits: list[Wait] | None = None  # of its tasks
     snapshot_requests: list[SnapshotRequest] = field(default_factory=list)  # snapshot requests received since
 
 
@@ -95,8 +119,8 @@ class SimulatedRole(RoleCore):
     """
 
     __slots__ = (
-        "_coroutine", "_jobs", "_latest", "_loop", "_polls", "_resume", "_suspended", "_suspensions", "_unless",
-        "_wait_sender", "_wake", "_working", "by_name", "context", "cores", "down", "factor", "id",
+        "_coroutine", "_jobs", "_latest", "_loop", "_piece", "_polls", "_resume", "_suspended", "_suspensions", "_unless",
+        "_wait_sender", "_waits", "_wake", "_working", "by_name", "context", "cores", "down", "factor", "id",
         "make_coroutine", "node", "returned", "run", "since", "state", "token", "touched", "transmit", "waiting",
     )  # fmt: skip
 
@@ -123,6 +147,8 @@ class SimulatedRole(RoleCore):
         self.since = 0  # when (ns) the wait, the work or the sleep began
         self._unless: Any = None  # the kind of message that cancels its work
         self._working: Any = None  # (fn, args, phase) of the work in progress
+        self._waits: list[Wait] | None = None  # what its tasks wait for, until it is resumed; None: it has no tasks
+        self._piece: Piece | None = None  # work in progress of its tasks
         self.token = 0  # timers that carry another number are void
         self._wake = CHIEF_WAKE if spec.kind == "chief" else WAKE
         self.touched = True  # whether it may have rows or counts that are not in the trace yet
@@ -184,7 +210,8 @@ class SimulatedRole(RoleCore):
     def end_instance(self) -> None:
         """Voids its timers, discards its inbox, closes its coroutine."""
         self._release_core()
-        self.waiting = self._unless = self._working = self._suspended = None
+        self._end_piece()
+        self.waiting = self._unless = self._working = self._suspended = self._waits = None
         self._suspensions, self._resume, self.awaited_kinds = 0, None, ()
         self.token += 1
         self.inbox.clear()
@@ -197,8 +224,11 @@ class SimulatedRole(RoleCore):
         if self._suspensions == 1:
             timers, values = self._loop.suspend(self)
             waiting, now = self.waiting, self._loop.now
-            self._suspended = Suspended(now, waiting, self._wait_sender, self._unless, timers, values)
-            self.waiting = self._unless = None
+            before = Suspended(now, waiting, self._wait_sender, self._unless, timers, values, self._waits)
+            self._suspended = before
+            self.waiting = self._unless = self._waits = None
+            if self._piece is not None:
+                self._piece.token += 1
             self.token += 1
 
     def resume(self) -> None:
@@ -213,12 +243,20 @@ class SimulatedRole(RoleCore):
             self.cores.postpone(self.name, delay)
         if self.since > before.since:  # work for which no core was free yet
             self.since += delay
+        if self._piece is not None:
+            self._piece.end += delay
+            self._piece.schedule(loop)
+        self._waits = before.waits
+        for wait in before.waits or ():
+            wait.until += delay if wait.until >= 0 else 0
         for left, priority, what in before.timers:
             loop.schedule(loop.now + left, priority, what, self, self.token)
         for value in before.values:
             loop.make_ready(self, value)
         for request in before.snapshot_requests:
             self.snapshot_requested(request)
+        if self._waits is not None or self._piece is not None:
+            return self._offer()
         for i, message in enumerate(self.inbox):
             kind = message.__class__
             if self.waiting is not None and kind in self.waiting and self._wait_sender in (None, message.sender):
@@ -237,14 +275,19 @@ class SimulatedRole(RoleCore):
         if before is not None and before.waiting is not None:
             before.waiting, before.timers = None, []
             before.values.append(None)
-        elif self.waiting is not None:
-            self.waiting = None
+        elif before is not None and before.waits is not None:
+            before.waits, before.timers = None, []
+            before.values.append(None)
+        elif self.waiting is not None or self._waits is not None:
+            self.waiting = self._waits = None
             self.token += 1
             self._loop.make_ready(self, None)
 
     @property
     def waits_for(self) -> tuple[tuple[str, ...], str | None]:
         """(names of the kinds of message that it waits for, the required sender or None)."""
+        if self._waits is not None:
+            return described(self._waits)
         return tuple(kind.__name__ for kind in self.waiting or ()), self._wait_sender
 
     # effects ----------------------------------------------------------------------------------------------------------
@@ -276,6 +319,10 @@ class SimulatedRole(RoleCore):
                 value = self._compute(effect)
             elif mark is SLEEP:
                 value = self._sleep(effect[1])
+            elif mark is SELECT:
+                value = self._select(effect[1], effect[2])
+            elif mark is OPEN:
+                value = self._open(effect)
             else:
                 self._raise_in_coroutine(foreign_effect(self.name, effect))
                 return
@@ -346,6 +393,124 @@ class SimulatedRole(RoleCore):
         loop.add_event((end, EARLY, entry, DONE, self, token))
         return WAIT
 
+    def _open(self, effect: tuple[Any, ...]) -> Any:
+        """Let `RoleTasks` drive the coroutine from now on."""
+        self._coroutine = RoleTasks(self._coroutine, effect)
+        self._resume = self._coroutine.send
+
+    def _select(self, work: Work | None, waits: list[Wait]) -> Any:
+        """Begin `work`, unless it is in progress, and wait until it is done or one of `waits` is over."""
+        loop, now = self._loop, self._loop.now
+        if self._piece is not None and self._piece.work is not work:
+            self._cancel_piece()
+        if work is not None and not work.begun:
+            self._begin_piece(work)
+        first = self.begin_waits(waits, now)
+        if work is not None and work.finished:
+            return work
+        if self.inbox:
+            wait = self.take_first(waits)
+            if wait is not None:
+                return wait
+        if first is not None and first.timeout <= 0:  # type: ignore[operator]
+            return self._at_once() or first
+        if work is None and not waits:
+            return None
+        self._waits = waits
+        if self._piece is None:
+            self.since = now
+        self.token += 1
+        if first is not None:
+            loop.schedule(first.until, LATE if first.kinds else EARLY, self._wake, self, self.token)
+        return WAIT
+
+    def _begin_piece(self, work: Work) -> None:
+        """Begin work of a task. It is over at once if a message of the kind `unless` has arrived before."""
+        work.begun = True
+        if work.unless is not None and any(m.__class__ is work.unless for m in self.inbox):
+            self._give_up(work)
+            return
+        try:
+            draw, phase, _ = self._job_of(work.fn)
+        except RoleError as error:
+            work.finished, work.error = True, error
+            return
+        loop = self._loop
+        duration = round((draw() if draw is not None else 0) * work.cost * self.factor)
+        start = loop.now if self.cores is None else self.cores.reserve(self.name, loop.now, duration)
+        self._piece = piece = Piece(self, work, phase, start + duration)
+        self.since, self._working, self._unless = start, (work.fn, work.args, phase), work.unless
+        piece.schedule(loop)
+
+    def _end_piece(self) -> None:
+        """End the work in progress of a task: its timer is void."""
+        if self._piece is not None:
+            self._piece.token += 1
+            self._piece = self._working = self._unless = None
+
+    def _cancel_piece(self) -> None:
+        """Cancel the work in progress of a task."""
+        piece, now = self._piece, self._loop.now
+        assert piece is not None
+        self.recorder.span(piece.phase, min(self.since, now), now, self.counters.computed)
+        self._release_core()
+        self._end_piece()
+        self.since = now
+        self._give_up(piece.work)
+
+    def _give_up(self, work: Work) -> None:
+        """Notify the part whose work is cancelled."""
+        work.finished = True
+        try:
+            give_up(work.fn)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            work.error = error
+
+    def _offer(self) -> None:
+        """Resume the role if one of its tasks waits for a message of the inbox. Work is cancelled if one of the kind `unless` is
+        there.
+        """
+        over: Wait | Work | None = None if self._waits is None else self.take_first(self._waits)
+        if over is not None:
+            self._resume_tasks(over)
+        if self._piece is not None and any(m.__class__ is self._unless for m in self.inbox):
+            work = self._piece.work
+            self._cancel_piece()
+            if self._waits is not None:
+                self._resume_tasks(work)
+
+    def _resume_tasks(self, over: Wait | Work) -> None:
+        """Resume the role in this instant, because what one of its tasks waits for is over."""
+        if self._piece is None and self._loop.now > self.since:
+            self.recorder.span(WAITING, self.since, self._loop.now)
+        self._waits = None
+        self.token += 1
+        self._loop.make_ready(self, over)
+
+    def piece_done(self) -> None:
+        """Complete the work of a task, whose duration has passed."""
+        piece, now, counters = self._piece, self._loop.now, self.counters
+        assert piece is not None
+        work = piece.work
+        since = self.since
+        counters.phases[piece.phase] += now - since
+        self.recorder.spans += SPAN(piece.phase, since, now, counters.computed)
+        self._release_core()
+        self._end_piece()
+        self.since, self.touched, work.finished = now, True, True
+        try:
+            work.result = work.fn(*work.args)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            work.error = error
+        if self._waits is not None:  # else it is resumed in this instant anyway
+            self._waits = None
+            self.token += 1
+            self.drive(work)
+
     def _job_of(self, fn: Any) -> Job:
         """Return the duration and phase of work by its kind: see `RoleCore.kind_of_work`."""
         part = getattr(fn, "__self__", None)
@@ -407,6 +572,8 @@ class SimulatedRole(RoleCore):
         return resume
 
     def _returned(self) -> None:
+        if self._piece is not None:
+            self._cancel_piece()
         self._resume, self.returned = None, True
         self.run.role_returned(self)
 
@@ -447,6 +614,12 @@ class SimulatedRole(RoleCore):
 
     def wait_over(self) -> None:
         """Resume after a sleep, or after the timeout of a wait."""
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            if self._piece is None:
+                phase = WAITING if any(wait.kinds for wait in waits) else SLEEPING
+                self.recorder.span(phase, self.since, self._loop.now)
+            return self.drive(self.begin_waits(waits, self._loop.now))
         waited = self.waiting is not None
         self.waiting = None
         self.recorder.span(WAITING if waited else SLEEPING, self.since, self._loop.now)
@@ -477,7 +650,9 @@ class SimulatedRole(RoleCore):
                 self.snapshot_requested(message)  # type: ignore[arg-type]
         else:
             self.inbox.append(message)
-            if self._unless is kind:
+            if self._waits is not None or self._piece is not None:
+                self._offer()
+            elif self._unless is kind:
                 self._cancel_work()
 
     # implementation of RoleCore ---------------------------------------------------------------------------------------
@@ -489,7 +664,7 @@ class SimulatedRole(RoleCore):
     def has_computed(self, peer: str) -> bool:
         """Return whether the present instance of `peer` has computed a gradient. In virtual time this is always known."""
         counters = self.by_name[peer].counters
-        return bool(counters.computed or counters.steps)
+        return bool(counters.computed or counters.steps or counters.activations)
 
     # the record -------------------------------------------------------------------------------------------------------
 

@@ -353,7 +353,7 @@ class SimulatedRun(VirtualTimeEngine):
         Commands that are planned for later times are ignored, because the run ends before it could execute them.
         """
         limit = self.plan.budget.seconds
-        if limit is None or time < nanoseconds(limit) or self._chief.waiting is None or self._loop.ready:
+        if limit is None or time < nanoseconds(limit) or not self._chief.waits_for[0] or self._loop.ready:
             return False
         if not self._recovery.all_present or not self._recovery.none_suspended or self._network.held():
             return False
@@ -538,7 +538,7 @@ class SimulatedRun(VirtualTimeEngine):
             return
         chief, recovery = self._chief, self._recovery
         awaited = recovery.unreachable([chief.name])
-        if not awaited and (begins or Snapshot in (chief.waiting or ())):
+        if not awaited and (begins or Snapshot.__name__ in chief.waits_for[0]):
             awaited = recovery.unreachable(self.evaluator.observed(chief.context))  # type: ignore[arg-type]
         if awaited:
             self._end(reason, f"there is no last evaluation: it would wait for {awaited}")
@@ -572,9 +572,12 @@ class SimulatedRun(VirtualTimeEngine):
         if self._recovery.report_waiting(self._required_roles):
             return
         waiting = {
-            r.name: (tuple(k.__name__ for k in r.waiting if k not in (Left, Joined)), r.waits_for[1])
+            r.name: (
+                tuple(kind for kind in r.waits_for[0] if kind not in (Left.__name__, Joined.__name__)),
+                r.waits_for[1],
+            )
             for r in self._roles
-            if r.waiting is not None and r is not self._chief
+            if r.waits_for[0] and r is not self._chief
         }
         self.flush()
         self.error = Deadlock(deadlock_text(self.trace, self._loop.now, waiting))

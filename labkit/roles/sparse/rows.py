@@ -159,11 +159,11 @@ class RowModel(Model):
         counters.computed = step + 1
         if not self.null and self.clip_norm is not None:  # missing rows are 0: this is the norm of the whole gradient
             clip_by_norm(values, self.clip_norm)
-        if not self.null and self.norms_every and step % self.norms_every == 0:
+        if not self.null and self.measures(step):
             shift = rows_needed.table - self.network.bag.size
             _, *dense = self.network.layout.groups().values()
             self.layers = (slice(0, rows_needed.table), *(slice(s.start + shift, s.stop + shift) for s in dense))
-            self._record_norms(step, values, like)
+            self.record_norms(step, values, like)
         made = RowGradient(values, step, parameters.read, batch.samples, self.parts, loss)
         made.rows_needed = rows_needed
         return made

@@ -340,7 +340,7 @@ def test_ctrl_c_ends_a_wait_while_another_thread_advances_the_run():
 # killed ---------------------------------------------------------------------------------------------------------------
 
 EVERY = [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.SSP(), lk.LocalSGD(), lk.HalvingDoubling(), lk.FSDP(),
-         lk.ADPSGD(), lk.KSync(), lk.PipeDream()]  # fmt: skip
+         lk.BucketedAllReduce(), lk.ADPSGD(), lk.KSync(), lk.PipeDream()]  # fmt: skip
 
 
 KILLED = [

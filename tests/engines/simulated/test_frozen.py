@@ -240,7 +240,14 @@ def test_a_deadlocked_run_is_not_reported_as_waiting():
 
 # repeated -------------------------------------------------------------------------------------------------------------
 
-KINDS = [lk.AsyncPS(), lk.SyncPS(on_loss="continue"), lk.RingAllReduce(), lk.LocalSGD(on_loss="continue"), lk.SSP()]
+KINDS = [
+    lk.AsyncPS(),
+    lk.SyncPS(on_loss="continue"),
+    lk.RingAllReduce(),
+    lk.BucketedAllReduce(),
+    lk.LocalSGD(on_loss="continue"),
+    lk.SSP(),
+]
 FAULTS = ["kill:worker-1@0.2", "freeze:worker-2@0.3-0.6", "kill:chief@0.5", "slow:worker-0:3@0.4-0.9"]
 
 

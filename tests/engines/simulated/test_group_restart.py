@@ -12,7 +12,7 @@ from tests.engines.simulated.test_recovery import BACK, closed, events, started
 pytestmark = pytest.mark.sample(3)
 
 DEEP = lk.Problem("moons", hidden=(8, 8, 8), batch_size=8, options={"samples": 200})
-WHOLE = [lk.RingAllReduce, lk.HalvingDoubling, lk.LocalSGD]
+WHOLE = [lk.RingAllReduce, lk.HalvingDoubling, lk.BucketedAllReduce, lk.LocalSGD]
 
 
 def replicas(run):
@@ -34,7 +34,9 @@ def versions(run):
 
 
 @pytest.mark.parametrize("optimizer", [lk.SGD(), lk.Adam()], ids=lambda o: type(o).__name__)
-@pytest.mark.parametrize("strategy", [lk.RingAllReduce, lk.HalvingDoubling], ids=lambda s: s.__name__)
+@pytest.mark.parametrize(
+    "strategy", [lk.RingAllReduce, lk.HalvingDoubling, lk.BucketedAllReduce], ids=lambda s: s.__name__
+)
 def test_a_waiting_ring_continues_after_the_restart_of_its_member(strategy, optimizer):
     run = started(strategy(on_loss="wait", optimizer=optimizer, learning_rate=0.01)).advance(0.505)
     kept, memory = replicas(run)["worker-0"], run.engine.roles["worker-0"].shard.to_state()

@@ -13,7 +13,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,13 @@ from ....errors import RoleError
 from ....nn import SparseParameters
 from ....random_streams import COMPUTE_TIME, SERVER_TIME, role_stream
 from ....roles.context import NOTED, SAVED, Context, discard_posts
-from ....roles.effects import COMPUTE, RECV, SLEEP, Posted
+from ....roles.effects import COMPUTE, OPEN, RECV, SELECT, SLEEP, Posted, Wait, Work
 from ....roles.evaluator import Evaluator
 from ....roles.group_restart import SAVE_EVERY, drop_unapplied
 from ....roles.messages import Message, Snapshot, SnapshotRequest, bytes_outside_arrays
 from ....roles.part import Part
 from ....roles.shard import Shard
+from ....roles.tasks import RoleTasks
 from ....trace.events import ConnectionRefused, EngineWarning, Note
 from ....trace.recorder import MESSAGE, Recorder
 from ....trace.schema import NANO, SEND, nanoseconds, seconds
@@ -38,7 +40,7 @@ from ...elastic import moving_roles
 from ...error_texts import failure_report, foreign_effect
 from ...pacing import Pacing, WorkTimes
 from ...plan import batch_maker, build_parts, make_coroutine
-from ...role_core import PHASE, KnownMembers, RoleCore
+from ...role_core import PHASE, KnownMembers, RoleCore, described
 from ...storage.store import Store
 from ..protocol import ProtocolError
 from ..transport.endpoint import Endpoint
@@ -59,6 +61,19 @@ DRAIN_WAIT_S = 30.0  # time limit for all other roles to send their close frames
 
 class Ended(BaseException):
     """Raised in the role's thread to end the role. Its argument is the command that ends the role. Never raised in a strategy."""
+
+
+@dataclass
+class Piece:
+    """Work whose function has been called: its kind, when (ns) it began, the number of the gradient, and the end (ns) of its
+    paced duration (None: it is not paced).
+    """
+
+    work: Work
+    kind: str
+    began: int
+    step: int
+    until: int | None = None
 
 
 class RealContext(Context):
@@ -118,7 +133,9 @@ class RealRole(RoleCore):
         self._resume_from: int | None = None  # new origin of engine time, if the run has resumed and this role has not
         self._joined: dict[str, int] = {}  # newest incarnation of each role that has been present
         self._links: dict[str, dict[str, Any]] = {}  # {peer: link fault}, only links with a fault
-        self._waiting: tuple[tuple[type, ...], str | None] | None = None  # (kinds, sender) of a wait without timeout
+        # (names of the kinds, sender) of a wait without timeout
+        self._waiting: tuple[tuple[str, ...], str | None] | None = None
+        self._piece: Piece | None = None  # paced work in progress of a task
         self._interrupted = False  # the current wait or sleep must end now
         self._polled_at, self._step_to, self._repeated = 0, -1, 0
         self._looked_at, self._unreached = 0, dict[str, Any]()
@@ -141,7 +158,7 @@ class RealRole(RoleCore):
             parts[0].restore(*assignment.restored)
         if self.shard is not None and assignment.synchronized:
             self.shard.save_at, self.shard.on_checkpoint_due = 0, self._save_synchronized
-        self._coroutine: Coroutine[Any, Any, Any] = make_coroutine(self.strategy, plan, spec, self._context, parts)
+        self._coroutine: Any = make_coroutine(self.strategy, plan, spec, self._context, parts)
         self._handlers: dict[str, Callable[[Command], None]] = {
             "begin": lambda command: None,  # a duplicate, which is ignored
             "members": self._update_members, "link_faults": self._set_link_faults, "flow": self._set_flow,
@@ -192,7 +209,7 @@ class RealRole(RoleCore):
     def transmit(self, to: str, message: Message, category: int) -> int:
         """Send `message` to role `to`, without blocking. Returns its payload bytes."""
         counters, began = self.counters, self._monotonic()  # cheaper than `_now`; a sending role is not paused
-        size = self._endpoint.send(to, message, category, counters.computed or counters.steps)
+        size = self._endpoint.send(to, message, category, counters.computed or counters.steps or counters.activations)
         if (
             message.__class__ is not Snapshot
         ):  # a snapshot is sent while the shard applies gradients, and this time is counted already
@@ -210,7 +227,8 @@ class RealRole(RoleCore):
         sender = message.sender
         nbytes += bytes_outside_arrays(message)
         self.recorder.messages += MESSAGE(self.ids[sender], kind, category, nbytes, sent_ns, received_ns)
-        if computed and not (self.counters.computed or self.counters.steps):
+        counters = self.counters
+        if computed and not (counters.computed or counters.steps or counters.activations):
             self.trained.add(sender)  # `computed` comes from the frame header
         if message.__class__ is SnapshotRequest:
             self.snapshot_requested(message)  # type: ignore[arg-type]
@@ -262,6 +280,7 @@ class RealRole(RoleCore):
             try:
                 effect = resume(value)
             except StopIteration:
+                self._finish_piece(finished=False)
                 if self._evaluator is not None:  # the result is kept, even if this process is lost before it reports
                     self.checkpoints.finish(self.shard, self._now())
                 self._channel.report("returned", verdict=self._evaluator.stopped_by if self._evaluator else None)
@@ -276,6 +295,11 @@ class RealRole(RoleCore):
                 resume, value = self._coroutine.send, self._receive(effect)
             elif mark is SLEEP:
                 self._sleep(effect[1])
+                resume, value = self._coroutine.send, None
+            elif mark is SELECT:
+                resume, value = self._coroutine.send, self._select(effect[1], effect[2])
+            elif mark is OPEN:
+                self._coroutine = RoleTasks(self._coroutine, effect)
                 resume, value = self._coroutine.send, None
             else:
                 resume, value = self._coroutine.throw, foreign_effect(self.name, effect)
@@ -296,35 +320,56 @@ class RealRole(RoleCore):
 
     def _compute(self, effect: tuple[Any, ...]) -> tuple[Any, Any]:
         """Perform a compute effect. Returns (method of the coroutine to call next, its argument)."""
-        _, fn, args, cost, unless = effect
-        part = getattr(fn, "__self__", None)
+        work = Work(None, *effect[1:])
+        piece = self._perform(work)
+        if piece is not None:
+            if piece.until is not None:
+                finished = self._wait_until(piece.until, work.unless)
+            else:
+                finished = work.unless is None or not self._has_arrived(work.unless)
+            self._complete(piece, finished)
+        if work.error is not None:
+            return self._coroutine.throw, work.error
+        return self._coroutine.send, work.result
+
+    def _perform(self, work: Work) -> Piece | None:
+        """Call the function of some work. Returns None if there is an error, which is stored."""
+        work.begun = True
         try:
-            work = self.kind_of_work(part)
+            kind = self.kind_of_work(getattr(work.fn, "__self__", None))
         except RoleError as error:
-            return self._coroutine.throw, error
+            work.finished, work.error = True, error
+            return None
         self._endpoint.flush()
         began = self._now()
         if began - self._polled_at > POLL_INTERVAL_NS:
             self._poll(0.0)
             began = self._polled_at = self._now()
-        self.counters.open, step = [PHASE[work], began], self.counters.computed
+        self.counters.open = [PHASE[kind], began]
+        piece = Piece(work, kind, began, self.counters.computed)
         try:
-            value = fn(*args)
+            work.result = work.fn(*work.args)
         except BaseException as error:
-            return self._coroutine.throw, error
-        if self._work_times.paced(work):
-            until = self._pacing.deadline(began, self._work_times.duration(work, cost, self._now() - began))
-            finished = self._wait_until(until, unless)
-            self._pacing.ended(until, self._now() if finished else until)
-        else:
-            finished = unless is None or not self._has_arrived(unless)
+            work.finished, work.error = True, error
+            return None
+        if self._work_times.paced(kind):
+            piece.until = self._pacing.deadline(began, self._work_times.duration(kind, work.cost, self._now() - began))
+        return piece
+
+    def _complete(self, piece: Piece, finished: bool) -> None:
+        """Record that some work is done. If it is not `finished`, it was cancelled, and its result is discarded."""
+        work, part = piece.work, getattr(piece.work.fn, "__self__", None)
+        if piece.until is not None:
+            self._pacing.ended(piece.until, self._now() if finished else piece.until)
+        work.finished = True
         if not finished:
             try:
-                value = _discard(part, value)
+                work.result = _discard(part, work.result)
             except BaseException as error:
-                return self._coroutine.throw, error
+                work.error = error
+                return
         self.counters.open = []
-        self.recorder.span(PHASE[work], began, self._now(), step)
+        self.recorder.span(PHASE[piece.kind], piece.began, self._now(), piece.step)
         if part is self.shard and 0 <= self._step_to <= self.counters.version:
             self._step_to = -1
             if self.spec.computes or self._plan.layout.replication != "local":
@@ -333,7 +378,73 @@ class RealRole(RoleCore):
             self._report()
             self._channel.report("stepped")
             self._channel.pending = True  # pauses before the next effect
-        return self._coroutine.send, value
+
+    def _select(self, work: Work | None, waits: list[Wait]) -> Work | Wait | None:
+        """Begin `work`, unless it is in progress, and wait until it is done or one of `waits` is over.
+
+        Messages are received before the function of work is called, and while the paced duration of work passes.
+        """
+        if self._piece is not None and self._piece.work is not work:
+            self._finish_piece(finished=False)
+        if work is None and not waits:
+            return None
+        began = self._now()
+        first = self.begin_waits(waits, began)
+        if waits:
+            over = self.take_first(waits)
+            if over is None and (first is not None or work is not None):
+                self._poll(0.0)
+                over = self.take_first(waits)
+            if over is None and first is not None and began >= first.until:
+                over = first
+            if over is not None:
+                return over
+        if work is not None and not work.begun:
+            self._piece = self._perform(work)
+            if self._piece is not None and self._piece.until is None:
+                self._finish_piece(finished=work.unless is None or not self._has_arrived(work.unless))
+            if self._piece is None:
+                return work
+        if self._piece is None and first is None:
+            self._waiting = described(waits)
+        self._interrupted = False
+        ended = self._wait_for_one(waits, first)
+        self._waiting = None
+        if work is None:
+            phase = WAITING if any(wait.kinds for wait in waits) else SLEEPING
+            self.recorder.span(phase, began, self._now())
+        return ended
+
+    def _wait_for_one(self, waits: list[Wait], first: Wait | None) -> Work | Wait | None:
+        """Wait until the work in progress is done or one of `waits` is over; `first`: the one whose timeout ends first."""
+        piece = self._piece
+        unless = None if piece is None else piece.work.unless
+        while not self._interrupted:
+            now, left = self._now(), POLL_S
+            if piece is not None and piece.until is not None:
+                arrived = unless is not None and any(message.__class__ is unless for message in self.inbox)
+                if arrived or now >= piece.until:
+                    self._finish_piece(finished=not arrived)
+                    return piece.work
+                left = min(left, (piece.until - now) / NANO)
+            if first is not None:
+                if now >= first.until:
+                    return first
+                left = min(left, (first.until - now) / NANO)
+            self._poll(left, piece is None)  # without spinning while the role would sleep until its pace has passed
+            over = self.take_first(waits)
+            if over is None and self._channel.pending:
+                self._process_commands()
+                over = self.take_first(waits)  # a command may have added a membership event
+            if over is not None:
+                return over
+        return None
+
+    def _finish_piece(self, finished: bool) -> None:
+        """Complete the work in progress of a task; if it is not `finished`, it is cancelled."""
+        piece, self._piece = self._piece, None
+        if piece is not None:
+            self._complete(piece, finished)
 
     def _receive(self, effect: tuple[Any, ...]) -> Message | None:
         kinds, timeout, sender = effect[1], effect[2], effect[3]
@@ -348,7 +459,7 @@ class RealRole(RoleCore):
         until = None if timeout is None else began + nanoseconds(timeout)
         limit = self._plan.budget.seconds if self._evaluator is not None else None
         if until is None or (limit is not None and until >= nanoseconds(limit)):  # no timeout before the end
-            self._waiting = (kinds, sender)
+            self._waiting = tuple(kind.__name__ for kind in kinds), sender
         self._interrupted, left = False, POLL_S
         while not self._interrupted:
             if until is not None:
@@ -528,7 +639,7 @@ class RealRole(RoleCore):
         busy = self._waiting is None or self._clock.paused
         self._channel.report(
             "batch", change=self._membership_number, batch=self.recorder.take(self._now(), REPORT_BYTES), only=sender,
-            waiting=None if busy else [k.__name__ for k in kinds],
+            waiting=None if busy else list(kinds),
             sent=self._count(self._endpoint.sent), received=self._count(self._endpoint.received), flow=self._flow_number,
             finishing=self._evaluator is not None and self._evaluator.stop_requested is not None,
             unanswered=self._unanswered(),

@@ -1,0 +1,128 @@
+"""The gradient of a mini-batch in pieces: a forward pass, then the backward pass layer by layer, from the last to the first.
+
+Together the pieces compute the same bits as `Model.gradient`. The gradient of a layer is complete when its piece is done, so it
+can be sent while the other layers are computed. An objective that has no stages (`nn.objective.StagedObjective`) has one piece.
+
+A forward pass is a third of the cost of a gradient. The other two thirds are divided over the pieces by their multiplications,
+as for the stages of a pipeline. In virtual time every piece draws its duration separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ..nn import clip_by_norm
+from ..nn.objective import Stage, single_stages
+from .gradient import Gradient, Model, Parameters
+from .part import Part, Work
+
+FORWARD_COST = 1 / 3  # of a gradient
+
+
+class Piece(NamedTuple):
+    """The backward pass of one stage (None: of the whole objective). `part`: the slice of its gradient in the flat vector.
+    `cost`: relative to one gradient.
+    """
+
+    stage: int | None
+    part: slice
+    cost: float
+
+
+class Bucket(NamedTuple):
+    """Consecutive pieces whose gradients are sent together, the slice `part` of the flat vector."""
+
+    pieces: Sequence[Piece]
+    part: slice
+
+
+class LayerwiseModel(Part):
+    """Computes the gradients of `model` in `pieces`, in the order of the backward pass."""
+
+    work: ClassVar[Work] = "gradient"
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.stages: tuple[Stage, ...] = single_stages(model.objective)
+        total = sum(stage.multiply_adds for stage in self.stages)
+        self.pieces = [Piece(None, slice(0, model.objective.size), 1 - FORWARD_COST)]
+        if self.stages:
+            self.pieces = [
+                Piece(i, stage.slice, (1 - FORWARD_COST) * stage.multiply_adds / total)
+                for i, stage in reversed(list(enumerate(self.stages)))
+            ]
+        self._saved: list[Any] = []  # of each stage, for its backward pass
+        self._dy: Any = None  # the derivative of the loss with respect to the output of the next piece
+        self._batch: Any = None
+        self._params: np.ndarray = np.empty(0)
+        self._gradient: Gradient | None = None
+
+    def buckets(self, size: int | None) -> list[Bucket]:
+        """Return the pieces in buckets. A bucket is complete as soon as it has `size` bytes; None: a quarter of the model."""
+        model = self.model
+        itemsize = model.objective.dtype.itemsize
+        least = model.objective.size * itemsize / 4 if size is None else size
+        made: list[Bucket] = []
+        pieces: list[Piece] = []
+        for piece in self.pieces:
+            pieces.append(piece)
+            part = slice(piece.part.start, pieces[0].part.stop)
+            if (part.stop - part.start) * itemsize >= least or piece is self.pieces[-1]:
+                made.append(Bucket(pieces, part))
+                pieces = []
+        return made
+
+    def forward(self, parameters: Parameters, batch: Any) -> Gradient:
+        """Compute the forward pass and the loss. Returns the gradient, whose values the calls of `backward` compute."""
+        model, like = self.model, parameters.values
+        values, loss = model.null_values, float("nan")
+        if not model.null:
+            values = model.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)
+            self._params, self._batch = like, batch
+            if self.stages:
+                loss = self._forward(batch)
+        counters = model.recorder.counters
+        counters.activations = max(counters.activations, 1)
+        self._gradient = Gradient(values, counters.computed, parameters.read, batch.samples, model.parts, loss)
+        return self._gradient
+
+    def _forward(self, batch: Any) -> float:
+        """Compute all stages and the loss, whose derivative is stored; returns the mean loss."""
+        x, self._saved = batch.x, []
+        for stage in self.stages:
+            x, saved = stage.forward(self._params[stage.slice], x)
+            self._saved.append(saved)
+        objective = self.model.objective
+        with np.errstate(over="ignore", invalid="ignore"):
+            loss: float = objective.loss.gradient(x, objective.loss.check(batch.y, *x.shape), x)
+        self._dy = x
+        return loss
+
+    def backward(self, piece: Piece) -> None:
+        """Compute the gradient of the next piece. The gradient counts as computed when its last piece is done."""
+        model, gradient = self.model, self._gradient
+        assert gradient is not None
+        if not model.null:
+            if piece.stage is None:
+                batch = self._batch
+                gradient.loss = model.objective.gradient(self._params, batch.x, batch.y, gradient.values)
+            else:
+                stage, saved = self.stages[piece.stage], self._saved.pop()
+                out = gradient.values[piece.part]
+                self._dy = stage.backward(self._params[piece.part], saved, self._dy, out, piece.stage > 0)
+            if model.measures(gradient.step):
+                model.record_norms(gradient.step, gradient.values, self._params, piece.part)
+        if piece is self.pieces[-1]:
+            model.recorder.counters.computed = gradient.step + 1
+            self._gradient = self._batch = self._dy = None
+
+    def clip(self, gradient: Gradient) -> Gradient:
+        """Clip the gradient by the norm of all its pieces. It is done after they were summed over the workers, because no norm
+        is known before the last piece.
+        """
+        if self.model.clip_norm is not None and not self.model.null:
+            clip_by_norm(gradient.values, self.model.clip_norm)
+        return gradient
