@@ -40,7 +40,8 @@ def test_the_ledger_closes_after_faults_during_a_bucket(seed, oracle):
         bucket_size=rng.choice([1, 400, None]), on_loss=rng.choice(["wait", "continue"]), eval_every=rng.choice([1, 7])
     )
     cluster = lk.SimulatedCluster(
-        workers=workers, compute=rng.choice([lk.distributions.Deterministic(STEP / 2), lk.distributions.Exponential(STEP / 2)]), latency=0.0005,
+        workers=workers, compute=rng.choice([lk.distributions.Deterministic(STEP / 2), lk.distributions.Exponential(STEP / 2)]),
+        latency=0.0005,
         bandwidth=2e5, restart_after=0.05, patience=rng.choice([0.1, 10.0]), cores=rng.choice([1, 8]),
     )  # fmt: skip
     faults = faults_of(rng, workers)
