@@ -46,6 +46,7 @@ SUITES = {
     "tests/engines/dask": ("unit", "recovery policy, transport and frames, without a cluster"),
     "tests/engines/simulated": ("simulated", "the event loop, links, faults and forks in virtual time"),
     "tests/engines/test_strategy_check.py": ("simulated", "the check of a user's strategy"),
+    "tests/lessons": ("simulated", "figures, formulas and measurements of the lessons"),
     "tests/lab": ("simulated", "the lab: settings, scenarios, playback, panels, page"),
     "tests/multihost": ("multihost", "several hosts: network namespaces"),
     "tests/narrative": ("simulated", "a run in sentences and log lines"),
