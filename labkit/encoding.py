@@ -88,8 +88,8 @@ def _table(parts: list[Any]) -> dict[Any, Any]:
 
 def _distinct(keys: list[Hashable]) -> list[Hashable]:
     """Return the keys of a dict or set. Raises `EncodingError` if many have the same hash: each would be compared with all."""
-    most = max(collections.Counter(map(hash, keys)).values(), default=0)
-    _check(most <= MAX_SAME_HASH, f"{most:,} keys with the same hash")
+    if len(keys) > MAX_SAME_HASH and max(collections.Counter(map(hash, keys)).values()) > MAX_SAME_HASH:
+        raise EncodingError(f"more than {MAX_SAME_HASH} keys with the same hash")
     return keys
 
 

@@ -219,6 +219,7 @@ def test_what_works_in_a_notebook_works_in_an_answer(name, server):
 NO = restricted_api.UNAVAILABLE
 MISSING = {
     "import pandas as pd\ndef f(x): return pd.Series([x])": ("the module pandas " + NO, "line 1: import pandas as pd"),
+    "import msgpack\ndef f(x): return msgpack.packb(x)": ("the module msgpack " + NO, "line 1: import msgpack"),
     "from scipy.stats import norm\ndef f(x): return norm.pdf(x)": ("the module scipy " + NO, "line 1: from scipy.stats import norm"),
     "def f(x):\n    import torch\n    return torch.ones(x)": ("the module torch " + NO, "line 2: import torch"),
     "import my_helpers\ndef f(x): return my_helpers.g(x)": ("the module my_helpers " + NO, "line 1: import my_helpers"),
