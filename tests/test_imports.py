@@ -34,10 +34,11 @@ BELOW["manifest"] = BELOW["spec"] | {"spec"}
 BELOW["progress"] = {"engines", "narrative", "trace"}
 BELOW["run"] = BELOW["manifest"] | {"manifest", "predictor", "summary", "narrative", "progress"}
 BELOW["resume"] = BELOW["run"] | {"run"}
-BELOW["advisor"] = BELOW["run"] | {"run", "views"}
+BELOW["steady_state"] = BELOW["run"] | {"run"}
+BELOW["advisor"] = BELOW["steady_state"] | {"steady_state", "views"}
 BELOW["sweeps"] = BELOW["run"] | {"run", "views"}
 BELOW["calibration"] = BELOW["sweeps"] | {"sweeps"}
-UP = BELOW["run"] | {"run", "sweeps", "calibration", "advisor", "views"}
+UP = BELOW["run"] | {"run", "steady_state", "sweeps", "calibration", "advisor", "views"}
 BELOW |= {"lab": UP, "course": UP | {"lab"}, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}
 
 # The one exception upwards: `Run.watch` and `Run.plot` import the lab and the views when they are called, and `train` in a
