@@ -45,19 +45,23 @@ def test_with_constant_times_a_step_is_exact():
     assert (last - first) % 750_000_000 == 0
 
 
-def test_slices_give_the_same_and_more_precision_continues_the_run():
-    whole = SteadyState(FLAT, lk.AsyncPS(), RANDOM)
-    whole.advance(0.2)
-    sliced, slices = SteadyState(FLAT, lk.AsyncPS(), RANDOM), 1
-    while not sliced.advance(0.2, timeout=0.0):
+def test_slices_give_the_same():
+    whole, sliced = (SteadyState(FLAT, lk.AsyncPS(), replace(RANDOM, workers=2, compute=1.0)) for _ in range(2))
+    whole.advance()
+    slices = 1
+    while not sliced.advance(timeout=1e-4):
         slices += 1
     assert slices > 1
     assert (sliced.step, sliced.error, sliced.window) == (whole.step, whole.error, whole.window)
-    rough = SteadyState(FLAT, lk.AsyncPS(), RANDOM)
-    rough.advance(ROUGH)
-    before = rough.error
-    rough.advance(PRECISION)
-    assert rough.error <= PRECISION * rough.step < before
+
+
+def test_more_precision_continues_the_run():
+    steady = SteadyState(FLAT, lk.SyncPS(), RANDOM)
+    steady.advance(ROUGH)
+    before, end = steady.error, steady.trace.watermark()
+    steady.advance(PRECISION)
+    assert steady.error <= PRECISION * steady.step < before
+    assert steady.trace.watermark() > end
 
 
 def test_problems_compute_no_gradients():
