@@ -34,10 +34,11 @@ BELOW["manifest"] = BELOW["spec"] | {"spec"}
 BELOW["progress"] = {"engines", "narrative", "trace"}
 BELOW["run"] = BELOW["manifest"] | {"manifest", "predictor", "summary", "narrative", "progress"}
 BELOW["resume"] = BELOW["run"] | {"run"}
-BELOW["advisor"] = BELOW["run"] | {"run", "views"}
+BELOW["steady_state"] = BELOW["run"] | {"run"}
+BELOW["advisor"] = BELOW["steady_state"] | {"steady_state", "views"}
 BELOW["sweeps"] = BELOW["run"] | {"run", "views"}
 BELOW["calibration"] = BELOW["sweeps"] | {"sweeps"}
-UP = BELOW["run"] | {"run", "sweeps", "calibration", "advisor", "views"}
+UP = BELOW["run"] | {"run", "steady_state", "sweeps", "calibration", "advisor", "views"}
 BELOW |= {"lab": UP, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}
 # Families of public names
 BELOW |= {"codecs": {"nn"}, "schedules": {"nn"}, "partitions": {"data"}}

@@ -6,8 +6,8 @@ one gradient together) N updates. Strategies are ranked by the time of a step; s
 last. The number of steps to a given accuracy is not forecast, although stale gradients or infrequent averaging may need
 more steps. The staleness is listed.
 
-`simulation` measures the step in virtual time, `collectives` has closed forms for steps that are too expensive to simulate,
-`memory` adds up what the layout places on each node, and `theory` lists textbook formulas.
+`steady_state` simulates the step, `explanation` says why it takes so long, `collectives` has closed forms for steps that are too
+expensive to simulate, `memory` adds up what the layout places on each node, and `theory` lists textbook formulas.
 """
 
 from __future__ import annotations

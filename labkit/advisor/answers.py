@@ -5,6 +5,7 @@ Dense or sparse? Server or all-reduce? Split the model?
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -38,8 +39,8 @@ def _first(rows: Iterable[Any], *names: str) -> Any:
 
 
 def _same_time(one: Any, other: Any) -> bool:
-    """Whether the steps of two rows take the same time, to 2%."""
-    return bool(abs(one.step - other.step) < 0.02 * other.step)
+    """Whether the steps of two rows take the same time, to 2%, or as far as their intervals tell."""
+    return bool(abs(one.step - other.step) < max(0.02 * other.step, math.hypot(one.error, other.error)))
 
 
 def _least_memory(rows: Iterable[Any]) -> Any:

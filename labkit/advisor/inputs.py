@@ -10,17 +10,19 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..data import recipe_of
-from ..engines.costs import Costs
 from ..engines.distributions import Deterministic, Distribution, as_distribution
 from ..engines.simulated import SimulatedCluster
 from ..errors import BadInput, shown
 from ..nn import NullObjective, Recommender
 from ..problem import Problem
+
+if TYPE_CHECKING:
+    from ..calibration import Calibration
 
 # Between two processes of one machine: half of the round trip that `python -m benchmarks --only round-trip` measures.
 DASK_LATENCY = 30e-6  # seconds; measured with messages of 40 KB
@@ -82,23 +84,10 @@ class Inputs:
         """Return the seconds for which `count` bytes occupy a link."""
         return 0.0 if math.isinf(self.cluster.bandwidth) else count / self.cluster.bandwidth
 
-    def few_gradients(self) -> float:
-        """Return the seconds of virtual time in which a worker computes and exchanges a few gradients."""
-        costs, known = self.cluster.costs, [self.a, self.m, 1e-6]
-        known += [mean_of(each) for each in (self.cluster.compute, self.cluster.server_time) if each is not None]
-        if costs is not None:
-            known.append(costs.gradient(self.objective.size, self.problem.batch_size))
-        return 4 * max(known)
-
-
-def mean_of(distribution: Distribution) -> float:
-    """Return the mean of draws with a fixed seed, in seconds."""
-    return float(np.mean(distribution.draw(np.random.default_rng(0), 10_000)))
-
 
 def gather_inputs(
-    problem: Problem, cluster: Any, memory: float | None, latency: float | None, bandwidth: float | None, compute: Any,
-    costs: Costs | None,
+    problem: Problem, cluster: Any, memory: float | None = None, latency: float | None = None, bandwidth: float | None = None,
+    compute: Any = None, calibration: Calibration | None = None,
 ) -> Inputs:  # fmt: skip
     """Return the inputs for a problem on a cluster. Arguments that are not None override the cluster's values.
 
@@ -109,32 +98,29 @@ def gather_inputs(
     timing = problem if problem.timing_only else replace(problem, timing_only=True)
     objective = timing.objective()
     assert isinstance(objective, NullObjective)
-    simulated = _simulated(problem, cluster, latency, bandwidth, as_distribution("compute", compute), costs)
+    simulated = _simulated(problem, cluster, latency, bandwidth, as_distribution("compute", compute), calibration)
     return Inputs(timing, simulated, objective, memory, _density(problem, objective))
 
 
 def _simulated(
     problem: Problem, cluster: Any, latency: float | None, bandwidth: float | None, compute: Distribution | None,
-    costs: Costs | None,
+    calibration: Calibration | None,
 ) -> SimulatedCluster:  # fmt: skip
     """Return the cluster to simulate: the cluster with the arguments in place of its values.
 
-    For a cluster of processes without measured costs, the values are its pace, and defaults for one machine.
+    For a cluster of processes without a calibration, the values are its pace, and defaults for one machine.
     """
-    changes: dict[str, Any] = {"record": True, "costs": costs}
-    if isinstance(cluster, SimulatedCluster):
+    given: dict[str, Any] = {"latency": latency, "bandwidth": bandwidth, "compute": compute}
+    if calibration is not None:
+        simulated = calibration.simulated(cluster.spec)
+    elif isinstance(cluster, SimulatedCluster):
         simulated = cluster
-        changes["costs"] = costs or cluster.costs
     else:
-        pace = compute or cluster.pace
-        if pace is None and costs is None:
-            pace = _timed_gradient(problem)
-        simulated = SimulatedCluster.of(cluster.spec)
-        changes["compute"] = pace
-        if costs is None:
-            changes |= {"latency": DASK_LATENCY, "bandwidth": DASK_BANDWIDTH}
-    given = {"latency": latency, "bandwidth": bandwidth, "compute": compute}
-    return replace(simulated, **changes | {name: value for name, value in given.items() if value is not None})
+        pace = compute or cluster.pace or _timed_gradient(problem)
+        simulated = replace(
+            SimulatedCluster.of(cluster.spec), compute=pace, latency=DASK_LATENCY, bandwidth=DASK_BANDWIDTH
+        )
+    return replace(simulated, record=True, **{name: value for name, value in given.items() if value is not None})
 
 
 def _timed_gradient(problem: Problem) -> Distribution:

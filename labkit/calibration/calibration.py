@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.base import Cluster
-from ..engines.cluster_spec import ClusterSpec
+from ..engines.cluster_spec import ClusterSpec, slow_with
 from ..engines.costs import MAX_S, Costs, WorkCost
 from ..engines.distributions import Deterministic, Distribution, Measured, mean_seconds
 from ..engines.simulated import SimulatedCluster
@@ -156,6 +156,33 @@ class Calibration:
         if costs.hosts > 1:
             options = {"latency": self.latency, "bandwidth": self.bandwidth} | options
         return SimulatedCluster(workers=workers, servers=servers, compute=pace, costs=costs, **options)
+
+    def simulated(
+        self, spec: ClusterSpec, workers: int | None = None, hosts: int | None = None
+    ) -> SimulatedCluster:  # fmt: skip
+        """Return the simulated cluster that stands for another cluster.
+
+        Parameters
+        ----------
+        spec : ClusterSpec
+            The cluster. Its paces, slow roles and replicas remain, and the links of a simulated cluster; those of processes are
+            measured.
+        workers : int, optional
+            The number of workers. None: that of `spec`.
+        hosts : int, optional
+            The number of hosts. None: as many as were measured.
+
+        Returns
+        -------
+        SimulatedCluster
+            The cluster.
+        """
+        workers = spec.workers if workers is None else workers
+        links = {"latency": spec.latency, "bandwidth": spec.bandwidth} if spec.virtual_time else {}
+        return self.cluster(
+            workers, spec.servers, pace=spec.compute, hosts=hosts, server_time=spec.server_time, replicas=spec.replicas,
+            slow=slow_with(spec.slow, workers), **links,
+        )  # fmt: skip
 
     def constants(self) -> dict[str, float]:
         """Return the measured times and rates of the problem as constants of the network model of `advise`.

@@ -190,8 +190,17 @@ def forecast(
             present = options | {"slow": slow_with(slow, n)}
         cluster = calibration.cluster(n, used, pace=pace, hosts=hosts, **present)
         settings.append(Setting(problem, strategy, cluster, budget or Budget()))
-    found = execute(settings, seeds, client, path=path, progress=progress, on_result=on_result, name="forecast")
-    doubts = calibration.doubts_about(problem, [(setting.strategy, setting.cluster.spec) for setting in settings])
+    return forecast_runs(settings, calibration, seeds, client, path=path, progress=progress, on_result=on_result)
+
+
+def forecast_runs(
+    settings: Sequence[Setting], calibration: Calibration, seeds: int | Iterable[int], client: Client | str | None = None,
+    **options: Any,
+) -> Forecasts:  # fmt: skip
+    """Simulate these settings of one problem, whose clusters have the costs of `calibration`. `options`: of `execute`."""
+    found = execute(settings, seeds, client, name="forecast", **options)
+    runs = [(setting.strategy, setting.cluster.spec) for setting in settings]
+    doubts = calibration.doubts_about(settings[0].problem, runs)
     return Forecasts(found, tuple(dict.fromkeys([*doubts, *_doubts_about_results(found)])))
 
 

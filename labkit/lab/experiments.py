@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..calibration import Calibration, Forecasts, calibrate, forecast
+from ..calibration import Calibration, Forecasts, calibrate
+from ..calibration.forecast import forecast_runs
 from ..engines.base import Cluster
 from ..engines.cluster_spec import slow_with
 from ..engines.costs import Costs
@@ -24,7 +25,7 @@ from ..options import check_number
 from ..roles.budget import Budget
 from ..sweeps import RESULTS, Setting, Sweep, execute
 from .controls import Control, controls, label_of
-from .forecaster import calibrated_options, can_forecast
+from .forecaster import can_forecast
 from .session import Session
 from .settings import Settings
 
@@ -241,11 +242,11 @@ class Experiments:
 
         def work(count: Callable[[int, int], None]) -> Forecasts:
             count(0, 0)
-            return forecast(
-                settings.problem, settings.strategy, calibration, sizes, servers=spec.servers, hosts=hosts, budget=budget,
-                seeds=seeds, slow=spec.slow, **calibrated_options(spec), progress=False,
-                on_result=lambda done, total, row: count(done, total),
-            )  # fmt: skip
+            clusters = [calibration.simulated(spec, n, hosts) for n in sizes]
+            runs = [Setting(settings.problem, settings.strategy, cluster, budget) for cluster in clusters]
+            return forecast_runs(
+                runs, calibration, seeds, progress=False, on_result=lambda done, total, row: count(done, total)
+            )
 
         def over(found: Forecasts) -> None:
             self.forecasts = found
@@ -260,10 +261,7 @@ class Experiments:
         settings, calibration = session.next_run.settings, self._calibration("run")
         workers = _count("workers", workers, 100_000)
         hosts = None if hosts is None else _count("hosts", hosts, MOST_HOSTS)
-        spec = settings.cluster
-        cluster = calibration.cluster(
-            workers, spec.servers, hosts=hosts, slow=slow_with(spec.slow, workers), **calibrated_options(spec)
-        )
+        cluster = calibration.simulated(settings.cluster, workers, hosts)
         made = replace(settings, spec=replace(settings.spec, cluster=replace(cluster.spec, record=True)))
         if session.displayed.run is not None and not session.displayed.is_preview:
             session.pin()
@@ -428,9 +426,7 @@ def _cell(settings: Settings, calibration: Calibration | None) -> Setting:
     """Return the setting of a sweep: simulated with the calibration, or as the lab simulates these settings."""
     spec = settings.cluster
     if calibration is not None:
-        cluster: Cluster = calibration.cluster(
-            spec.workers, spec.servers, slow=dict(spec.slow), **calibrated_options(spec)
-        )
+        cluster: Cluster = calibration.simulated(spec)
     else:
         cluster = settings.changed(engine="simulated").cluster_on(None)
     return Setting(settings.problem, settings.strategy, cluster, _bounded(settings, spec.workers))

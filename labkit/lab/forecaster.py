@@ -7,26 +7,21 @@ Other faults are not forecast, because a calibration does not measure how long a
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from ..calibration import Calibration
 from ..engines.active_faults import ActiveFaults
-from ..engines.cluster_spec import ClusterSpec
 from ..engines.commands import Command, Cut, Delay, Drop, End, Executed, Freeze, Join, Kill, Leave, SetOptions, Slow
 from ..errors import LabkitError
 from ..formatting import short
-from ..roles.budget import Budget
-from ..run import Run, train
+from ..run import Run
+from ..steady_state import ROUGH, SteadyState
 from ..trace.schema import NANO
 from ..views.forecast import ForecastPart, RunForecast
 from .settings import Settings
 
-GRADIENTS = 1500  # of one part, and at least so many for each worker:
-GRADIENTS_PER_WORKER = 30
 SLICE = 0.02  # most wall seconds between two looks at the clock
 NOT_FORECAST: tuple[type[Command], ...] = (Kill, Freeze, Cut, Drop, Delay, Join, Leave)
 
@@ -34,14 +29,6 @@ NOT_FORECAST: tuple[type[Command], ...] = (Kill, Freeze, Cut, Drop, Delay, Join,
 def can_forecast(settings: Settings) -> bool:
     """Whether a run with these settings has costs that can be measured: it is on processes, or simulated with costs."""
     return not settings.cluster.virtual_time or settings.cluster.costs is not None
-
-
-def calibrated_options(spec: ClusterSpec) -> dict[str, Any]:
-    """Return the options of a cluster besides its size and its slow roles that remain with measured costs, for
-    `Calibration.cluster`. The links of a simulated cluster are part of its settings; those of processes are measured.
-    """
-    links = {"latency": spec.latency, "bandwidth": spec.bandwidth} if spec.virtual_time else {}
-    return {"pace": spec.compute, "server_time": spec.server_time, "replicas": spec.replicas, **links}
 
 
 def forecaster_of(settings: Settings, calibration: Calibration | None) -> Forecaster | None:
@@ -61,7 +48,7 @@ class Forecaster:
 
     `settings`: those with which the run begins. `clock`: returns the wall time in seconds. One thread calls the methods.
 
-    The simulated runs compute no gradients (`timing_only`), so evaluations are not part of them.
+    The simulated runs compute no gradients, so evaluations are not part of them.
     """
 
     def __init__(self, calibration: Calibration, settings: Settings, clock: Callable[[], float] = time.monotonic):
@@ -71,7 +58,7 @@ class Forecaster:
         self._doubts = calibration.doubts_about(settings.problem, [(settings.strategy, settings.cluster)])
         self._parts: list[ForecastPart] = []  # finished ones
         self._start = 0  # ns of the part that is computed
-        self._run: Run | None = None  # of the part that is computed, after its first slice
+        self._steady: SteadyState | None = None  # of the part that is computed, after its first slice
         self._due = True  # whether a part is to be computed
         self._seen = 0  # commands of the run
         self._value: RunForecast | None = None
@@ -90,15 +77,18 @@ class Forecaster:
         """Compute for about so many seconds of wall time, or until it is done."""
         until = self._clock() + seconds
         while self._due and self._clock() < until:
+            now, left = self._now, max(0.001, min(until - self._clock(), SLICE))
             try:
-                run = self._run = self._run or self._start_run()
-                run.advance(math.inf, timeout=max(0.001, min(until - self._clock(), SLICE)))
+                steady = self._steady = self._steady or SteadyState(
+                    now.problem, now.strategy, self._calibration.simulated(now.cluster)
+                )
+                done = steady.advance(ROUGH, left)
             except LabkitError as error:
                 self._due = False
                 self._doubt(f"not all of it can be forecast: {error}")
                 return
-            if run.done:
-                self._finish(run)
+            if done:
+                self._finish(steady)
 
     def follow(self, run: Run) -> None:
         """Begin another part if the run has executed a command that changes its speed."""
@@ -115,9 +105,7 @@ class Forecaster:
             elif isinstance(command, NOT_FORECAST):
                 self._doubt(f"without the {command.word} of {short(getattr(command, 'role', '') or 'links')}")
         if changed is not None:
-            if self._run is not None:
-                self._run.stop()
-            self._start, self._run, self._due = round(changed * NANO), None, True
+            self._start, self._steady, self._due = round(changed * NANO), None, True
 
     def _change(self, at: float, **settings: object) -> float | None:
         """Change the settings of the last part. Return the time of the change in seconds, or None if it changes no speed."""
@@ -131,18 +119,10 @@ class Forecaster:
 
     # computing --------------------------------------------------------------------------------------------------------
 
-    def _start_run(self) -> Run:
-        spec, problem = self._now.cluster, replace(self._now.problem, timing_only=True)
-        count = max(GRADIENTS, GRADIENTS_PER_WORKER * spec.workers)
-        cluster = self._calibration.cluster(
-            spec.workers, spec.servers, slow=dict(spec.slow), **calibrated_options(spec)
-        )
-        return train(problem, self._now.strategy, cluster, Budget(samples=count * problem.batch_size), checkpoint=False)
-
-    def _finish(self, run: Run) -> None:
-        part = ForecastPart(self._start, run.trace, dict(self._now.cluster.slow))
+    def _finish(self, steady: SteadyState) -> None:
+        part = ForecastPart(self._start, steady.trace, steady.window, dict(self._now.cluster.slow))
         self._parts = [*(known for known in self._parts if known.start < part.start), part]
-        self._run, self._due = None, False
+        self._steady, self._due = None, False
         self._make()
 
     def _doubt(self, why: str) -> None:

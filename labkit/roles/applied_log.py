@@ -151,14 +151,16 @@ class AppliedLog:
 
     def vector_clock(self, workers: Iterable[str]) -> tuple[int, ...]:
         """Return the last applied step of each worker's instance of the same incarnation as this shard; -1 for none."""
-        applied = self._recorder.counters.applied
-        return tuple(applied.get(self._instance(worker), (0, -1))[1] for worker in workers)
+        applied, ids, first = self._recorder.counters.applied, self._ids, self._first_instance
+        return tuple([applied[i][1] if (i := ids[worker] + first) in applied else -1 for worker in workers])
 
     def merge(self, workers: Sequence[str], clock: Sequence[int]) -> None:
         """Record that the parameters were mixed with others that contain the workers' gradients up to the steps in `clock`."""
-        applied = self._recorder.counters.applied
+        applied, ids, first = self._recorder.counters.applied, self._ids, self._first_instance
         for worker, step in zip(workers, clock):
-            instance = self._instance(worker)
+            if step < 0:
+                continue
+            instance = ids[worker] + first
             count, last = applied.get(instance, (0, -1))
             if step > last:
                 applied[instance] = [count + step - last, step]
@@ -186,9 +188,10 @@ class AppliedLog:
             counters.gradients += before + 1 - count
             applied[own] = [before + 1, before]
 
-    def _instance(self, worker: str) -> int:
-        """Return the number of a worker's role instance of the shard's incarnation (replicas are restarted together)."""
-        return self._ids[worker] + self._recorder.incarnation * self._recorder.roles
+    @property
+    def _first_instance(self) -> int:
+        """The number of the first role's instance of the shard's incarnation (replicas are restarted together)."""
+        return self._recorder.incarnation * self._recorder.roles
 
     # checkpoints ------------------------------------------------------------------------------------------------------
 

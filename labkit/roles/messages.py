@@ -395,7 +395,7 @@ def bytes_outside_arrays(message: Message) -> int:
     for name in _payload_fields(kind):
         value = have[name]
         if value.__class__ is tuple:
-            size += sum(map(_plain_bytes, value))
+            size += 8 * len(value) if _is_clock(value) else sum(map(_plain_bytes, value))
         elif value.__class__ is not np.ndarray:
             size += _plain_bytes(value)
         elif value.ndim > 2 and not value.size:
@@ -451,7 +451,7 @@ def copied_for_sending(message: Message, sender: str, incarnation: int = 0) -> t
                 own[name] = value.copy() if value.dtype.kind in _NUMBERS else _copy_value(kind, name, value)
         else:
             own[name] = copied = _copy_value(kind, name, value)
-            size += _array_bytes(copied)
+            size += 0 if _is_clock(copied) else _array_bytes(copied)
     size += bytes_outside_arrays(message)
     if not own and not incarnation and have.setdefault("sender", sender) == sender:
         return message, size
@@ -474,6 +474,11 @@ def payload_bytes(message: Message) -> int:
     return size
 
 
+def _is_clock(value: Any) -> bool:
+    """Whether a field of a message is a tuple of integers. Vector clocks have one for each worker, so these have fast paths."""
+    return value.__class__ is tuple and set(map(type, value)) == {int}
+
+
 def _array_bytes(value: Any) -> int:
     if type(value) is tuple:
         return sum(_array_bytes(item) for item in value)
@@ -493,8 +498,8 @@ def _copy_value(kind: type, name: str, value: Any) -> Any:
             raise RoleError(f"{what}; allowed: numbers, booleans, times and strings of fixed length.")
         return value if value.strides == (0,) else value.copy()
     if type(value) is tuple:
-        if value and set(map(type, value)) == {int} and min(value) >= _LEAST and max(value) <= _MOST:
-            return value  # fast path for clocks, with one number per worker
+        if _is_clock(value) and min(value) >= _LEAST and max(value) <= _MOST:
+            return value
         return tuple(_copy_value(kind, name, item) for item in value)
     hint = " Is an `await` missing?" if hasattr(value, "__await__") or hasattr(value, "send") else ""
     raise RoleError(

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..formatting import number_text, rate
 from ..table import Table
-from ..trace.query import Cumulative, rate_between, staleness, staleness_until, steady_window
+from ..trace.query import Cumulative, rate_between, staleness_between, staleness_until, steady_window
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 
@@ -40,22 +40,21 @@ class Comparison:
 class ForecastPart:
     """The forecast from one change of settings to the next one.
 
-    `start`: the time (ns) of the forecast run from which these settings hold. `trace`: a simulated run with them. `slow`:
-    {role: slowdown factor} in both.
+    `start`: the time (ns) of the forecast run from which these settings hold. `trace`: a simulated run with them. `window`: the
+    times (ns) of the simulated run between which it is in the steady state. `slow`: {role: slowdown factor} in both.
     """
 
     start: int
     trace: Trace
+    window: tuple[int, int]
     slow: Mapping[str, float]
 
     @cached_property
     def histogram(self) -> dict[int, int]:
-        """{staleness: gradients} of the simulated run, without the first third of its time if that is possible."""
-        end = self.trace.watermark()
-        every = _histogram(staleness(self.trace))
-        early = _histogram(staleness_until(self.trace, end // 3))
-        steady = {value: count - early.get(value, 0) for value, count in every.items() if count > early.get(value, 0)}
-        return steady or every
+        """{staleness: gradients} of the steady state."""
+        first, last = self.window
+        _, stale, count = staleness_between(self.trace, first + 1, last)
+        return {int(value): int(count[stale == value].sum()) for value in np.unique(stale)}
 
     @cached_property
     def mean(self) -> float | None:
@@ -63,8 +62,8 @@ class ForecastPart:
         return _mean(self.histogram)
 
     def rate(self, of: str = "gradients") -> float | None:
-        """Return the gradients, samples or bytes per second in the steady state; None if there are too few gradients."""
-        return _rate(self.trace, 0, self.trace.watermark(), self.slow, Cumulative(of))
+        """Return the gradients, samples or bytes per second in the steady state."""
+        return rate_between(Cumulative(of).gross(self.trace, self.window[1]), self.window)
 
 
 @dataclass(frozen=True, eq=False)

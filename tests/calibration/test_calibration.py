@@ -245,6 +245,16 @@ def test_advice_with_a_calibration_is_close_to_the_simulation_of_the_measured_co
     assert advice.best.gradients_per_second == pytest.approx(run.summary()["gradients_per_second"], rel=0.15)
 
 
+def test_advice_with_a_calibration_has_the_measured_links_and_the_pace_of_servers():
+    """Of the processes of two hosts, the server and the worker are on different ones: c + s + 2a + 2m."""
+    costs = lk.Costs(lk.WorkCost(1e-3), cores=8, hosts=2)
+    calibration = lk.Calibration(costs, "digits", (2410, 16, 9640), 359, (1, 10**6), (1, 100), 1e-3, 1e6)
+    size = PROBLEM.objective().size * 4
+    with lk.DaskCluster(workers=1, servers=1, server_time=2e-3) as processes:  # none is started
+        row = lk.advise(PROBLEM, processes, ["async-ps"], calibration=calibration).best
+    assert row.step == pytest.approx(1e-3 + 2e-3 + 2 * 1e-3 + 2 * size / 1e6, rel=0.01)
+
+
 def test_advice_for_a_calibrated_cluster_uses_its_costs(found):
     with lk.DaskCluster(workers=16, servers=1) as processes:  # none is started
         plain = lk.advise(PROBLEM, processes, ["sync-ps"], calibration=found)

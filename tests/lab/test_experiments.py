@@ -185,11 +185,13 @@ def test_a_cell_that_runs_again_keeps_the_calibration(monkeypatch, calibration):
 
 
 def test_another_number_of_workers_is_forecast_beside_the_present_one(lab, calibration, monkeypatch):
-    monkeypatch.setattr(experiments, "forecast", lambda *given, **more: (given, more))
+    monkeypatch.setattr(experiments, "forecast_runs", lambda *given, **more: given)
     lab.calibration = calibration
-    (problem, strategy, used, sizes), more = lab.forecast(32, hosts=2)
-    assert (problem, strategy, used, sizes) == (lab.settings.problem, lab.settings.strategy, calibration, [4, 32])
-    assert (more["hosts"], more["seeds"], more["pace"]) == (2, 3, None)
+    runs, used, seeds = lab.forecast(32, hosts=2)
+    assert (used, seeds) == (calibration, 3)
+    clusters = [run.cluster for run in runs]
+    assert [(each.workers, each.costs.hosts, each.compute) for each in clusters] == [(4, 2, None), (32, 2, None)]
+    assert all((run.problem, run.strategy) == (lab.settings.problem, lab.settings.strategy) for run in runs)
     for workers, wrong in ((0, {}), (2.5, {}), (8, {"hosts": 0}), (8, {"seeds": 0})):
         with pytest.raises(lk.BadInput, match="whole number"):
             lab.forecast(workers, **wrong)

@@ -24,7 +24,9 @@ def trace(gradient=0.1, workers=4, seconds=10, slow=()):
 
 def forecast(*parts, doubts=()):
     """A forecast of parts (start in seconds, trace, slow)."""
-    return RunForecast(tuple(ForecastPart(round(start * NANO), of, dict(slow)) for start, of, slow in parts), doubts)
+    steady = 2 * NANO, 8 * NANO
+    made = [ForecastPart(round(start * NANO), of, steady, dict(slow)) for start, of, slow in parts]
+    return RunForecast(tuple(made), doubts)
 
 
 def test_the_difference_is_in_per_cent_of_the_measured_value():

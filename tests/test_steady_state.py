@@ -1,0 +1,68 @@
+"""The steady state of a run: its interval contains the expectation as often as it says, and slices do not change it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+import labkit as lk
+from labkit.steady_state import PRECISION, ROUGH, SteadyState
+
+pytestmark = pytest.mark.simulated
+
+FLAT = lk.Problem("quadratic", timing_only=True, options={"dimension": 100, "samples": 1})
+H4 = math.fsum(1 / i for i in range(1, 5))
+RANDOM = lk.SimulatedCluster(workers=4, compute=lk.distributions.Exponential(1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "compute", "seconds"),
+    [  # order statistics of four times
+        (lk.AsyncPS(), lk.distributions.Exponential(1.0), 1.0),
+        (lk.SyncPS(), lk.distributions.Exponential(1.0), H4),
+        (lk.SyncPS(), lk.distributions.Uniform(0.0, 1.0), 4 / 5),
+        (lk.KSync(K=2), lk.distributions.Exponential(1.0), 2 * (1 / 4 + 1 / 3)),
+    ],
+)  # fmt: skip
+def test_intervals_contain_the_expectation(strategy, compute, seconds):
+    inside = 0
+    for seed in range(50):
+        steady = SteadyState(replace(FLAT, seed=seed), strategy, replace(RANDOM, compute=compute))
+        assert steady.advance(ROUGH)
+        assert 0 < steady.error <= ROUGH * steady.step
+        inside += abs(steady.step - seconds) <= steady.error
+    assert inside >= 43  # of 95% intervals: fewer in 1 of 100
+
+
+def test_with_constant_times_a_step_is_exact():
+    steady = SteadyState(FLAT, lk.SyncPS(), lk.SimulatedCluster(workers=4, compute=0.5, server_time=0.25))
+    assert steady.advance()
+    assert (steady.step, steady.error) == (pytest.approx(0.75), 0.0)
+    first, last = steady.window
+    assert (last - first) % 750_000_000 == 0
+
+
+def test_slices_give_the_same():
+    whole, sliced = (SteadyState(FLAT, lk.AsyncPS(), replace(RANDOM, workers=2, compute=1.0)) for _ in range(2))
+    whole.advance()
+    slices = 1
+    while not sliced.advance(timeout=1e-4):
+        slices += 1
+    assert slices > 1
+    assert (sliced.step, sliced.error, sliced.window) == (whole.step, whole.error, whole.window)
+
+
+def test_more_precision_continues_the_run():
+    steady = SteadyState(FLAT, lk.SyncPS(), RANDOM)
+    steady.advance(ROUGH)
+    before, end = steady.error, steady.trace.watermark()
+    steady.advance(PRECISION)
+    assert steady.error <= PRECISION * steady.step < before
+    assert steady.trace.watermark() > end
+
+
+def test_problems_compute_no_gradients():
+    assert SteadyState(lk.Problem("moons"), lk.AsyncPS(), RANDOM).trace.header.problem.timing_only
