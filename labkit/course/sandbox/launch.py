@@ -30,6 +30,7 @@ ALLOWED = {
         "labkit.roles.effects",
         "labkit.roles.messages",
         "labkit.roles.source_check",
+        "labkit.roles.tasks",
         "labkit.course.sandbox.cells",
         "labkit.course.sandbox.confine",
         "labkit.course.sandbox.fork_server",

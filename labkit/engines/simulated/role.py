@@ -119,8 +119,8 @@ class SimulatedRole(RoleCore):
     """
 
     __slots__ = (
-        "_coroutine", "_jobs", "_latest", "_loop", "_piece", "_polls", "_resume", "_suspended", "_suspensions", "_unless",
-        "_wait_sender", "_waits", "_wake", "_working", "by_name", "context", "cores", "down", "factor", "id",
+        "_coroutine", "_jobs", "_latest", "_loop", "_piece", "_polls", "_resume", "_selects", "_suspended", "_suspensions",
+        "_unless", "_wait_sender", "_waits", "_wake", "_working", "by_name", "context", "cores", "down", "factor", "id",
         "make_coroutine", "node", "returned", "run", "since", "state", "token", "touched", "transmit", "waiting",
     )  # fmt: skip
 
@@ -147,7 +147,8 @@ class SimulatedRole(RoleCore):
         self.since = 0  # when (ns) the wait, the work or the sleep began
         self._unless: Any = None  # the kind of message that cancels its work
         self._working: Any = None  # (fn, args, phase) of the work in progress
-        self._waits: list[Wait] | None = None  # what its tasks wait for, until it is resumed; None: it has no tasks
+        self._selects = False  # whether its present effect, or one before it, was that of a role with tasks
+        self._waits: list[Wait] | None = None  # what its tasks wait for, until it is resumed
         self._piece: Piece | None = None  # work in progress of its tasks
         self.token = 0  # timers that carry another number are void
         self._wake = CHIEF_WAKE if spec.kind == "chief" else WAKE
@@ -212,7 +213,7 @@ class SimulatedRole(RoleCore):
         self._release_core()
         self._end_piece()
         self.waiting = self._unless = self._working = self._suspended = self._waits = None
-        self._suspensions, self._resume, self.awaited_kinds = 0, None, ()
+        self._suspensions, self._resume, self.awaited_kinds, self._selects = 0, None, (), False
         self.token += 1
         self.inbox.clear()
         self._loop.cancel(self)
@@ -400,7 +401,7 @@ class SimulatedRole(RoleCore):
 
     def _select(self, work: Work | None, waits: list[Wait]) -> Any:
         """Begin `work`, unless it is in progress, and wait until it is done or one of `waits` is over."""
-        loop, now = self._loop, self._loop.now
+        self._selects, loop, now = True, self._loop, self._loop.now
         if self._piece is not None and self._piece.work is not work:
             self._cancel_piece()
         if work is not None and not work.begun:
@@ -475,7 +476,11 @@ class SimulatedRole(RoleCore):
         over: Wait | Work | None = None if self._waits is None else self.take_first(self._waits)
         if over is not None:
             self._resume_tasks(over)
-        if self._piece is not None and any(m.__class__ is self._unless for m in self.inbox):
+        unless = self._unless
+        if unless is not None and any(m.__class__ is unless for m in self.inbox):
+            if self._piece is None:
+                self._cancel_work()
+                return
             work = self._piece.work
             self._cancel_piece()
             if self._waits is not None:
@@ -650,7 +655,7 @@ class SimulatedRole(RoleCore):
                 self.snapshot_requested(message)  # type: ignore[arg-type]
         else:
             self.inbox.append(message)
-            if self._waits is not None or self._piece is not None:
+            if self._selects:
                 self._offer()
             elif self._unless is kind:
                 self._cancel_work()

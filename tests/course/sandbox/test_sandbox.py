@@ -446,6 +446,19 @@ def test_the_environment_has_no_variables_of_the_grader(server):
 
 
 @linux
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [("ctx.tasks()", "ctx.tasks() is not available in graded code"),
+     ("await ctx.recv(lk.Chunk, tag=1)", "ctx.recv(tag=...) is not available in graded code")],
+    ids=["tasks", "tag"],
+)  # fmt: skip
+def test_tasks_of_graded_code_are_refused_by_name(line, text):
+    with ForkServer(True) as server:
+        X = shared_answers([solution(STRATEGY.format(line=line), X="strategy")], server).defined("q")["X"]
+        assert text in course.trial(X, workers=2, updates=3).error
+
+
+@linux
 def test_the_same_submission_gives_the_same_trial():
     source = STRATEGY.format(line="[await ctx.sleep(0.001 * len(w)) for w in {'a', 'bb', 'ccc', ctx.name}]")
     found = []
