@@ -49,6 +49,10 @@ class Wrong(lk.AsyncPS):
     async def own(self, ctx):
         helper(ctx)  # here: `helper(...)` is never awaited
 
+    async def started(self, ctx, tasks):
+        tasks.start(len, helper)
+        tasks.begin(helper(ctx))  # here: `helper(...)` is never awaited
+
     async def method(self, ctx):
         self.own(ctx)  # here: `self.own(...)` is never awaited
 
@@ -137,6 +141,11 @@ class Right(lk.AsyncPS):
     def update(self, request):
         """A method whose name is that of a dict's."""
 
+    async def several(self, ctx):
+        async with ctx.tasks() as tasks:
+            tasks.start(helper(ctx))
+            tasks.start(self.shadow(ctx), name="the other")
+
     async def shadow(self, ctx):
         STORE = {}  # its own
         STORE["a"] = 1
@@ -148,7 +157,7 @@ def test_correct_source_passes_the_check():
 
 
 def test_labkits_own_strategies_are_right_too():
-    for strategy in (lk.AsyncPS, lk.SyncPS, lk.RingAllReduce):
+    for strategy in (lk.AsyncPS, lk.SyncPS, lk.RingAllReduce, lk.BucketedAllReduce):
         foreign = type(
             "Copy", (lk.Strategy,), {k: v for k, v in vars(strategy).items() if inspect.isfunction(v) and k[0] != "_"}
         )
