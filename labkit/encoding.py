@@ -11,7 +11,7 @@ dicts, sets, ranges, views of dicts, the containers of `collections`, fractions 
 from it. A subclass whose comparisons differ from those of its values becomes plain values: a masked array, a matrix or another
 subclass of `ndarray` an array, with all its elements, and a member of `class Op(str, Enum)` text.
 
-What a reader spends is bounded: the memory by a constant multiple of `Limits`, and the time by a constant multiple of the
+What a reader spends is bounded: the memory by a constant multiple of `SizeLimits`, and the time by a constant multiple of the
 bytes. Therefore the outline contains no nested msgpack objects (msgpack allocates an array before its elements are read),
 numbers have a limited size, keys of a dict or set that have the same hash are refused, and the classes of the named tuples
 of one writer are counted.
@@ -34,14 +34,14 @@ import msgpack
 import numpy as np
 
 
-class Limits(NamedTuple):
+class SizeLimits(NamedTuple):
     """The most that is encoded and decoded at a time, in bytes: `outline` is everything but the arrays."""
 
     outline: int
     arrays: int
 
 
-SMALL = Limits(1 << 20, 32 << 20)  # an outline takes up to a hundred times as much memory when it is decoded
+SMALL = SizeLimits(1 << 20, 32 << 20)  # an outline takes up to a hundred times as much memory when it is decoded
 HEAD = struct.Struct("<QQ")
 DTYPE = re.compile("[<>|=](?:[biufc][0-9]{1,2}|[US][0-9]{1,7})")  # as `dtype.str`; NumPy would accept other texts, too
 MAX_DEPTH = 40  # nested containers
@@ -154,7 +154,7 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__int__, 
 # encoding -------------------------------------------------------------------------------------------------------------
 
 
-def encode(value: Value, refer: Refer = lambda _: None, limits: Limits = SMALL) -> list[Bytes]:
+def encode(value: Value, refer: Refer = lambda _: None, limits: SizeLimits = SMALL) -> list[Bytes]:
     """Encode `value`. Returns the bytes in pieces; the arrays are not copied. Raises `EncodingError`."""
     encoder = _Encoder(refer, limits)
     encoder.put(value, 0)
@@ -168,7 +168,7 @@ def encode(value: Value, refer: Refer = lambda _: None, limits: Limits = SMALL) 
 class _Encoder:
     """`objects`: the outline. `arrays`: their bytes; `most`, `left`: how many are allowed, and how many more."""
 
-    def __init__(self, refer: Refer, limits: Limits):
+    def __init__(self, refer: Refer, limits: SizeLimits):
         self.refer, self.most = refer, limits.arrays
         self.left = self.most
         self.objects: list[Any] = []
@@ -263,7 +263,7 @@ class Decoder:
     `outline_bytes`: the bytes of all outlines so far.
     """
 
-    def __init__(self, find: Find, limits: Limits = SMALL, writable: bool = False):
+    def __init__(self, find: Find, limits: SizeLimits = SMALL, writable: bool = False):
         self._find, self._limits, self._writable, self.outline_bytes = find, limits, writable, 0
         self._classes: dict[tuple[str, ...], Any] = {}  # of named tuples, by name and fields
         self._next: Callable[[], Any] = lambda: None  # the next object of the outline

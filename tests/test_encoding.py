@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from labkit.encoding import MAX_DEPTH, SMALL, Decoder, EncodingError, Limits, encode
+from labkit.encoding import MAX_DEPTH, SMALL, Decoder, EncodingError, SizeLimits, encode
 from tests.course.unusual_values import Number, Op
 
 numbers = st.one_of(
@@ -236,7 +236,7 @@ def test_the_limits_are_those_of_all_arrays_together():
     with pytest.raises(EncodingError, match="MB of arrays"):
         encoded([half, half, np.zeros(1)])
     many = [half] * 2 + [np.zeros(1)]
-    assert same(many, decoded(encoded(many, limits=Limits(99, 1 << 30)), limits=Limits(99, 1 << 30)))
+    assert same(many, decoded(encoded(many, limits=SizeLimits(99, 1 << 30)), limits=SizeLimits(99, 1 << 30)))
     with pytest.raises(EncodingError):  # each of them would be allowed
         decoded(frame({"list": 50}, *[{"array": 2}, "<f8", 0, 1 << 17] * 50))
 

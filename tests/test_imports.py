@@ -107,6 +107,20 @@ def test_every_file_belongs_to_a_part():
     assert {part(file) for file in FILES} <= set(BELOW)
 
 
+# What student code has in place of labkit's classes
+STAND_INS = {"Batch", "ServerStrategy", "Strategy"}
+
+
+def test_no_two_classes_have_the_same_name():
+    places = {}
+    for file in FILES:
+        for node in ast.walk(parsed(file)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{file}:{node.lineno}")
+    repeated = {name: where for name, where in places.items() if len(where) > 1 and not name.startswith("_")}
+    assert repeated.keys() == STAND_INS, repeated
+
+
 def test_imports_go_one_way():
     violations = []
     for file, name, where, _ in imported("", "labkit."):

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import RoleError, shown
-from ..roles.effects import Posted, Wait
+from ..roles.effects import Posted, TaskWait
 from ..roles.layout import RoleSpec
 from ..roles.messages import Joined, Left, Message, SnapshotRequest, payload_bytes
 from ..roles.part import Part
@@ -68,7 +68,7 @@ class GradientMessage(Protocol):
     def count(self) -> int: ...
 
 
-def described(waits: Sequence[Wait]) -> tuple[tuple[str, ...], str | None]:
+def described(waits: Sequence[TaskWait]) -> tuple[tuple[str, ...], str | None]:
     """Return (names of all kinds of message that tasks of a role wait for, the senders if every wait names one)."""
     received = [wait for wait in waits if wait.kinds]
     kinds = tuple(dict.fromkeys(kind.__name__ for wait in received for kind in wait.kinds))
@@ -228,7 +228,7 @@ class RoleCore(ABC):
                 return message
         return None
 
-    def take_first(self, waits: Sequence[Wait]) -> Wait | None:
+    def take_first(self, waits: Sequence[TaskWait]) -> TaskWait | None:
         """Remove the first message from the inbox that one of the `waits` accepts, and store it as the result of the first such
         wait, which is returned; None if there is none.
         """
@@ -241,7 +241,7 @@ class RoleCore(ABC):
                     return wait
         return None
 
-    def begin_waits(self, waits: Sequence[Wait], now: int) -> Wait | None:
+    def begin_waits(self, waits: Sequence[TaskWait], now: int) -> TaskWait | None:
         """Set the ends of the timeouts of `waits` that begin at `now` (ns), and `awaited_kinds`. Returns the wait whose timeout
         ends first; at the same time, sleeps end first.
         """

@@ -59,7 +59,7 @@ class _Cancelled(Exception):
     """The task was cancelled."""
 
 
-class Task:
+class ExperimentTask:
     """A calibration, forecast or sweep on a thread. `work(count)` executes it and returns its result; it calls `count(done,
     total)` after each part, which raises an exception if the task was cancelled. `over(result)` is called on the thread at the
     end; `changed()` after each change of the progress.
@@ -81,7 +81,7 @@ class Task:
         """Whether the task has not ended."""
         return not self._ended.is_set()
 
-    def start(self) -> Task:
+    def start(self) -> ExperimentTask:
         """Start the thread."""
         self._thread.start()
         return self
@@ -158,7 +158,7 @@ class Experiments:
 
     def __init__(self, session: Session, changed: Callable[[], None]):
         self._session, self._changed = session, changed
-        self.task: Task | None = None
+        self.task: ExperimentTask | None = None
         self.forecasts: Forecasts | None = None
         self.swept: Swept | None = None
 
@@ -192,7 +192,7 @@ class Experiments:
 
     # calibration ------------------------------------------------------------------------------------------------------
 
-    def calibrate(self, seconds: float = 10.0) -> Task:
+    def calibrate(self, seconds: float = 10.0) -> ExperimentTask:
         """Measure the cluster of the settings with their problem."""
         session, settings = self._session, self._session.next_run.settings
         seconds = check_number("seconds", seconds, 1, 3600)
@@ -230,7 +230,7 @@ class Experiments:
 
     # forecasts ------------------------------------------------------------------------------------------------------
 
-    def forecast(self, workers: int, hosts: int | None = None, seeds: int = 3) -> Task:
+    def forecast(self, workers: int, hosts: int | None = None, seeds: int = 3) -> ExperimentTask:
         """Forecast the run of the settings with another number of workers, and beside it with the present one."""
         settings = self._session.next_run.settings
         calibration = self._calibration("forecast")
@@ -275,7 +275,7 @@ class Experiments:
 
     # sweeps -----------------------------------------------------------------------------------------------------------
 
-    def sweep(self, setting: str, values: Iterable[Any] | None = None, seeds: int = 3) -> Task:
+    def sweep(self, setting: str, values: Iterable[Any] | None = None, seeds: int = 3) -> ExperimentTask:
         """Simulate the run of the settings with several values of one setting."""
         now, calibration = self._session.next_run.settings, self._session.calibration
         _count("seeds", seeds, MOST_SEEDS)
@@ -322,8 +322,8 @@ class Experiments:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _start(self, kind: str, text: str, work: Callable[..., Any], over: Callable[[Any], None]) -> Task:
-        self.task = Task(kind, text, work, over, self._changed)
+    def _start(self, kind: str, text: str, work: Callable[..., Any], over: Callable[[Any], None]) -> ExperimentTask:
+        self.task = ExperimentTask(kind, text, work, over, self._changed)
         return self.task.start()
 
     def why_not_simulate(self) -> str:

@@ -38,7 +38,7 @@ from .buttons import Button
 from .cells import forget, in_kernel, output_name, remember, stale, this_cell, this_execution
 from .command_thread import CommandQueue
 from .control_widget import ControlWidget
-from .experiments import Experiments, Task
+from .experiments import Experiments, ExperimentTask
 from .page import Page
 from .page.widget import widget_view
 from .processes import Processes
@@ -516,7 +516,7 @@ class Lab:
         """Start the task of a button, and wait for its result. Ctrl-C cancels it."""
         self._check_open()
         self._display()
-        task: Task = self._call(name, *arguments)
+        task: ExperimentTask = self._call(name, *arguments)
         return task.wait()
 
     def _experiment_changed(self) -> None:

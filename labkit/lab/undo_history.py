@@ -82,7 +82,6 @@ class UndoHistory:
                 self._done.append(_Done(label, partial(self._displayed.execute, opposite), opposite))
 
     def _opposite(self, command: Command) -> Command | None:
-        """Return the command that undoes `command`, or None."""
         if isinstance(command, Slow):
             run, role = self._displayed.run, command.role
             factor = usual = self._displayed.usual_factor(role)

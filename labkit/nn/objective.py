@@ -45,7 +45,7 @@ class Objective(Protocol):
         """Return the probabilities of the classes, shape (n, classes). Raises `BadInput` if there are no classes."""
 
 
-class Stage(Protocol):
+class ObjectiveStage(Protocol):
     """Consecutive layers of an objective, whose parameters are `slice` of the whole flat vector.
 
     `multiply_adds`: multiplications with addition of one forward per sample; a backward needs twice as many.
@@ -77,11 +77,11 @@ class StagedObjective(Objective, Protocol):
     def blocks(self) -> Sequence[Any]:
         """The smallest stages."""
 
-    def stage(self, start: int, stop: int) -> Stage:
+    def stage(self, start: int, stop: int) -> ObjectiveStage:
         """Return blocks `start` to `stop` - 1 as a stage, without the loss."""
 
 
-def single_stages(objective: Any) -> tuple[Stage, ...]:
+def single_stages(objective: Any) -> tuple[ObjectiveStage, ...]:
     """Return the blocks of an objective as stages, in forward order; () if its gradient is computed in one piece.
 
     For a timing-only objective these are the blocks of the network that it represents, if there is one.

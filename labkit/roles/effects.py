@@ -43,7 +43,7 @@ RECV = "recv"  # (RECV, kinds, timeout, sender)
 SLEEP = "sleep"  # (SLEEP, seconds)
 CALL = "call"  # (CALL, name, arguments, keyword arguments)
 SELECT = (
-    "select"  # (SELECT, a `Work` or None, list of `Wait`); the result is the one that is over, or None if interrupted
+    "select"  # (SELECT, a `TaskWork` or None, list of `TaskWait`); returns the one that is over, None if interrupted
 )
 OPEN = "open"  # (OPEN, task group)
 GET = "get"  # (GET, queue)
@@ -57,11 +57,11 @@ B = TypeVar("B", bound=Message)
 C = TypeVar("C", bound=Message)
 D = TypeVar("D", bound=Message)
 
-# In a `SELECT` effect, `Work` is the work that is in progress or has to begin. Work in progress that is not named in the next
+# In a `SELECT` effect, `TaskWork` is the work that is in progress or has to begin. Work in progress that is not named in the next
 # `SELECT` is cancelled.
 
 
-class Work:
+class TaskWork:
     """A `ctx.compute` of a task. An engine sets `begun` when it begins the work, and `finished` and `result` or `error` at its
     end. The result of work that was cancelled (`unless`) is None.
     """
@@ -75,7 +75,7 @@ class Work:
         self.error: BaseException | None = None
 
 
-class Wait:
+class TaskWait:
     """A `ctx.recv` of a task; without `kinds` a `ctx.sleep`. `timeout`: seconds, or None. An engine sets `until`, the end of the
     timeout in ns of engine time (-1: not set yet), and `result`, the message; None after the timeout.
     """
@@ -265,7 +265,7 @@ def recv(
         _check_seconds(timeout, "ctx.recv(timeout={})", "; None: no limit")
     if tag is not None:
         _check_tag(tag, kinds)
-        wait = Wait(None, kinds, timeout, sender, tag)
+        wait = TaskWait(None, kinds, timeout, sender, tag)
         yield (SELECT, None, [wait])
         return wait.result
     return (yield (RECV, kinds, timeout, sender))

@@ -15,14 +15,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ..nn import clip_by_norm
-from ..nn.objective import Stage, single_stages
+from ..nn.objective import ObjectiveStage, single_stages
 from .gradient import Gradient, Model, Parameters
 from .part import Part, Work
 
 FORWARD_COST = 1 / 3  # of a gradient
 
 
-class Piece(NamedTuple):
+class GradientPiece(NamedTuple):
     """The backward pass of one stage (None: of the whole objective). `part`: the slice of its gradient in the flat vector.
     `cost`: relative to one gradient.
     """
@@ -32,10 +32,10 @@ class Piece(NamedTuple):
     cost: float
 
 
-class Bucket(NamedTuple):
+class GradientBucket(NamedTuple):
     """Consecutive pieces whose gradients are sent together, the slice `part` of the flat vector."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[GradientPiece]
     part: slice
 
 
@@ -46,12 +46,12 @@ class LayerwiseModel(Part):
 
     def __init__(self, model: Model):
         self.model = model
-        self.stages: tuple[Stage, ...] = single_stages(model.objective)
+        self.stages: tuple[ObjectiveStage, ...] = single_stages(model.objective)
         total = sum(stage.multiply_adds for stage in self.stages)
-        self.pieces = [Piece(None, slice(0, model.objective.size), 1 - FORWARD_COST)]
+        self.pieces = [GradientPiece(None, slice(0, model.objective.size), 1 - FORWARD_COST)]
         if self.stages:
             self.pieces = [
-                Piece(i, stage.slice, (1 - FORWARD_COST) * stage.multiply_adds / total)
+                GradientPiece(i, stage.slice, (1 - FORWARD_COST) * stage.multiply_adds / total)
                 for i, stage in reversed(list(enumerate(self.stages)))
             ]
         self._saved: list[Any] = []  # of each stage, for its backward pass
@@ -60,18 +60,18 @@ class LayerwiseModel(Part):
         self._params: np.ndarray = np.empty(0)
         self._gradient: Gradient | None = None
 
-    def buckets(self, size: int | None) -> list[Bucket]:
+    def buckets(self, size: int | None) -> list[GradientBucket]:
         """Return the pieces in buckets. A bucket is complete as soon as it has `size` bytes; None: a quarter of the model."""
         model = self.model
         itemsize = model.objective.dtype.itemsize
         least = model.objective.size * itemsize / 4 if size is None else size
-        made: list[Bucket] = []
-        pieces: list[Piece] = []
+        made: list[GradientBucket] = []
+        pieces: list[GradientPiece] = []
         for piece in self.pieces:
             pieces.append(piece)
             part = slice(piece.part.start, pieces[0].part.stop)
             if (part.stop - part.start) * itemsize >= least or piece is self.pieces[-1]:
-                made.append(Bucket(pieces, part))
+                made.append(GradientBucket(pieces, part))
                 pieces = []
         return made
 
@@ -101,7 +101,7 @@ class LayerwiseModel(Part):
         self._dy = x
         return loss
 
-    def backward(self, piece: Piece) -> None:
+    def backward(self, piece: GradientPiece) -> None:
         """Compute the gradient of the next piece. The gradient counts as computed when its last piece is done."""
         model, gradient = self.model, self._gradient
         assert gradient is not None

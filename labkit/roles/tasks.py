@@ -33,12 +33,12 @@ from typing import Any
 
 from ..errors import RoleError, shown
 from . import effects
-from .effects import COMPUTE, GET, JOIN, OPEN, RECV, SELECT, SLEEP, Effect, Wait, Work
+from .effects import COMPUTE, GET, JOIN, OPEN, RECV, SELECT, SLEEP, Effect, TaskWait, TaskWork
 
 
 class Task:
     """One task: a coroutine. `group`: the group that has started it; None for the role itself. `pending`: what it awaits, a
-    `Work`, a `Wait`, a queue or a group.
+    `TaskWork`, a `TaskWait`, a queue or a group.
     """
 
     __slots__ = ("coroutine", "group", "name", "pending")
@@ -195,9 +195,9 @@ class RoleTasks:
         self._main = self._current = Task(coroutine, "the role", None)
         self._ready: deque[tuple[Task, Any, BaseException | None]] = deque()
         self._works: list[
-            Work
+            TaskWork
         ] = []  # in the order in which the tasks began to wait for it; the first one is in progress
-        self._waits: list[Wait] = []  # in the order in which the tasks began to wait
+        self._waits: list[TaskWait] = []  # in the order in which the tasks began to wait
         self._groups: list[TaskGroup] = []  # open groups
         self._ended_work = (
             False  # whether work in progress of an ended task may still have to be cancelled by the engine
@@ -297,12 +297,12 @@ class RoleTasks:
         elif not self._groups:
             return False
         elif mark is COMPUTE:
-            task.pending = Work(task, *effect[1:])
+            task.pending = TaskWork(task, *effect[1:])
             self._works.append(task.pending)
         elif mark is RECV:
-            self._wait(task, Wait(task, *effect[1:]))
+            self._wait(task, TaskWait(task, *effect[1:]))
         elif mark is SLEEP:
-            self._wait(task, Wait(task, (), effect[1]))
+            self._wait(task, TaskWait(task, (), effect[1]))
         elif mark is SELECT:
             self._wait(task, effect[2][0])
         elif mark is GET:
@@ -321,12 +321,12 @@ class RoleTasks:
             return False
         return True
 
-    def _wait(self, task: Task, wait: Wait) -> None:
+    def _wait(self, task: Task, wait: TaskWait) -> None:
         wait.task = task
         task.pending = wait
         self._waits.append(wait)
 
-    def _finished(self, what: Work | Wait) -> None:
+    def _finished(self, what: TaskWork | TaskWait) -> None:
         """Resume the task whose work or wait is over."""
         task = what.task
         self._forget(task)
@@ -335,9 +335,9 @@ class RoleTasks:
     def _forget(self, task: Task) -> None:
         """Remove `task` from everything that it waits for."""
         pending, task.pending = task.pending, None
-        if pending.__class__ is Wait:
+        if pending.__class__ is TaskWait:
             self._waits.remove(pending)
-        elif pending.__class__ is Work:
+        elif pending.__class__ is TaskWork:
             self._works.remove(pending)
             self._ended_work |= pending.begun and not pending.finished
         elif pending.__class__ is TaskQueue:

@@ -3,7 +3,7 @@
 import pytest
 
 import labkit as lk
-from labkit.roles.effects import COMPUTE, OPEN, RECV, SELECT, Work
+from labkit.roles.effects import COMPUTE, OPEN, RECV, SELECT, TaskWork
 from labkit.roles.tasks import RoleTasks
 from tests.roles.test_scripts import Sheet, message_from
 
@@ -19,7 +19,7 @@ def opened(coroutine):
 def over(role, what, result=None, error=None):
     """Finish a work or wait; the next effect."""
     what.result = result
-    if isinstance(what, Work):
+    if isinstance(what, TaskWork):
         what.finished, what.error = True, error
     return role.send(what)
 

@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import RoleError
 from ...random_streams import COMPUTE_TIME, SERVER_TIME, role_stream
 from ...roles.context import NOTED, SAVED, Context, discard_posts
-from ...roles.effects import COMPUTE, OPEN, RECV, SELECT, SLEEP, Posted, Wait, Work
+from ...roles.effects import COMPUTE, OPEN, RECV, SELECT, SLEEP, Posted, TaskWait, TaskWork
 from ...roles.layout import RoleSpec
 from ...roles.messages import Message, SnapshotRequest
 from ...roles.part import Part
@@ -74,7 +74,7 @@ class Cores:
             ends.pop(role, None)
 
 
-class Piece:
+class TimedWork:
     """Work in progress of a role with tasks. It has the interface of a role in the event loop, with a timer of its own: the work
     goes on while messages are delivered to other tasks of the role.
 
@@ -83,7 +83,7 @@ class Piece:
 
     __slots__ = ("end", "name", "phase", "role", "token", "work")
 
-    def __init__(self, role: SimulatedRole, work: Work, phase: int, end: int):
+    def __init__(self, role: SimulatedRole, work: TaskWork, phase: int, end: int):
         self.role, self.name, self.work, self.phase, self.end = role, role.name, work, phase, end
         self.token = 0
 
@@ -106,7 +106,7 @@ class Suspended:
     unless: Any
     timers: list[tuple[int, int, int]]  # (ns left, priority, what)
     values: list[Any]  # with which it is resumed
-    waits: list[Wait] | None = None  # of its tasks
+    waits: list[TaskWait] | None = None  # of its tasks
     snapshot_requests: list[SnapshotRequest] = field(default_factory=list)  # snapshot requests received since
 
 
@@ -148,8 +148,8 @@ class SimulatedRole(RoleCore):
         self._unless: Any = None  # the kind of message that cancels its work
         self._working: Any = None  # (fn, args, phase) of the work in progress
         self._selects = False  # whether its present effect, or one before it, was that of a role with tasks
-        self._waits: list[Wait] | None = None  # what its tasks wait for, until it is resumed
-        self._piece: Piece | None = None  # work in progress of its tasks
+        self._waits: list[TaskWait] | None = None  # what its tasks wait for, until it is resumed
+        self._piece: TimedWork | None = None  # work in progress of its tasks
         self.token = 0  # timers that carry another number are void
         self._wake = CHIEF_WAKE if spec.kind == "chief" else WAKE
         self.touched = True  # whether it may have rows or counts that are not in the trace yet
@@ -399,7 +399,7 @@ class SimulatedRole(RoleCore):
         self._coroutine = RoleTasks(self._coroutine, effect)
         self._resume = self._coroutine.send
 
-    def _select(self, work: Work | None, waits: list[Wait]) -> Any:
+    def _select(self, work: TaskWork | None, waits: list[TaskWait]) -> Any:
         """Begin `work`, unless it is in progress, and wait until it is done or one of `waits` is over."""
         self._selects, loop, now = True, self._loop, self._loop.now
         if self._piece is not None and self._piece.work is not work:
@@ -425,7 +425,7 @@ class SimulatedRole(RoleCore):
             loop.schedule(first.until, LATE if first.kinds else EARLY, self._wake, self, self.token)
         return WAIT
 
-    def _begin_piece(self, work: Work) -> None:
+    def _begin_piece(self, work: TaskWork) -> None:
         """Begin work of a task. It is over at once if a message of the kind `unless` has arrived before."""
         work.begun = True
         if work.unless is not None and any(m.__class__ is work.unless for m in self.inbox):
@@ -439,7 +439,7 @@ class SimulatedRole(RoleCore):
         loop = self._loop
         duration = round((draw() if draw is not None else 0) * work.cost * self.factor)
         start = loop.now if self.cores is None else self.cores.reserve(self.name, loop.now, duration)
-        self._piece = piece = Piece(self, work, phase, start + duration)
+        self._piece = piece = TimedWork(self, work, phase, start + duration)
         self.since, self._working, self._unless = start, (work.fn, work.args, phase), work.unless
         piece.schedule(loop)
 
@@ -459,7 +459,7 @@ class SimulatedRole(RoleCore):
         self.since = now
         self._give_up(piece.work)
 
-    def _give_up(self, work: Work) -> None:
+    def _give_up(self, work: TaskWork) -> None:
         """Notify the part whose work is cancelled."""
         work.finished = True
         try:
@@ -473,7 +473,7 @@ class SimulatedRole(RoleCore):
         """Resume the role if one of its tasks waits for a message of the inbox. Work is cancelled if one of the kind `unless` is
         there.
         """
-        over: Wait | Work | None = None if self._waits is None else self.take_first(self._waits)
+        over: TaskWait | TaskWork | None = None if self._waits is None else self.take_first(self._waits)
         if over is not None:
             self._resume_tasks(over)
         unless = self._unless
@@ -486,7 +486,7 @@ class SimulatedRole(RoleCore):
             if self._waits is not None:
                 self._resume_tasks(work)
 
-    def _resume_tasks(self, over: Wait | Work) -> None:
+    def _resume_tasks(self, over: TaskWait | TaskWork) -> None:
         """Resume the role in this instant, because what one of its tasks waits for is over."""
         if self._piece is None and self._loop.now > self.since:
             self.recorder.span(WAITING, self.since, self._loop.now)

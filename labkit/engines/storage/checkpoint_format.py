@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ...encoding import MAPPINGS, Bytes, Decoder, EncodingError, Limits, encode
+from ...encoding import MAPPINGS, Bytes, Decoder, EncodingError, SizeLimits, encode
 from ...errors import BadInput
 from ...formats import other_format
 from ...nn import SparseParameters
 
 MAGIC, FORMAT = b"labkit\r\n", 3
 HEADER = struct.Struct("<8sHQ32s")
-LIMITS = Limits(1 << 31, 1 << 62)
+LIMITS = SizeLimits(1 << 31, 1 << 62)
 
 
 class DamagedCheckpoint(Exception):

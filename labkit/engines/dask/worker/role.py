@@ -23,7 +23,7 @@ from ....errors import RoleError
 from ....nn import SparseParameters
 from ....random_streams import COMPUTE_TIME, SERVER_TIME, role_stream
 from ....roles.context import NOTED, SAVED, Context, discard_posts
-from ....roles.effects import COMPUTE, OPEN, RECV, SELECT, SLEEP, Posted, Wait, Work
+from ....roles.effects import COMPUTE, OPEN, RECV, SELECT, SLEEP, Posted, TaskWait, TaskWork
 from ....roles.evaluator import Evaluator
 from ....roles.group_restart import SAVE_EVERY, drop_unapplied
 from ....roles.messages import Message, Snapshot, SnapshotRequest, bytes_outside_arrays
@@ -64,12 +64,12 @@ class Ended(BaseException):
 
 
 @dataclass
-class Piece:
+class PacedWork:
     """Work whose function has been called: its kind, when (ns) it began, the number of the gradient, and the end (ns) of its
     paced duration (None: it is not paced).
     """
 
-    work: Work
+    work: TaskWork
     kind: str
     began: int
     step: int
@@ -135,7 +135,7 @@ class RealRole(RoleCore):
         self._links: dict[str, dict[str, Any]] = {}  # {peer: link fault}, only links with a fault
         # (names of the kinds, sender) of a wait without timeout
         self._waiting: tuple[tuple[str, ...], str | None] | None = None
-        self._piece: Piece | None = None  # paced work in progress of a task
+        self._piece: PacedWork | None = None  # paced work in progress of a task
         self._interrupted = False  # the current wait or sleep must end now
         self._polled_at, self._step_to, self._repeated = 0, -1, 0
         self._looked_at, self._unreached = 0, dict[str, Any]()
@@ -320,7 +320,7 @@ class RealRole(RoleCore):
 
     def _compute(self, effect: tuple[Any, ...]) -> tuple[Any, Any]:
         """Perform a compute effect. Returns (method of the coroutine to call next, its argument)."""
-        work = Work(None, *effect[1:])
+        work = TaskWork(None, *effect[1:])
         piece = self._perform(work)
         if piece is not None:
             if piece.until is not None:
@@ -332,7 +332,7 @@ class RealRole(RoleCore):
             return self._coroutine.throw, work.error
         return self._coroutine.send, work.result
 
-    def _perform(self, work: Work) -> Piece | None:
+    def _perform(self, work: TaskWork) -> PacedWork | None:
         """Call the function of some work. Returns None if there is an error, which is stored."""
         work.begun = True
         try:
@@ -346,7 +346,7 @@ class RealRole(RoleCore):
             self._poll(0.0)
             began = self._polled_at = self._now()
         self.counters.open = [PHASE[kind], began]
-        piece = Piece(work, kind, began, self.counters.computed)
+        piece = PacedWork(work, kind, began, self.counters.computed)
         try:
             work.result = work.fn(*work.args)
         except BaseException as error:
@@ -356,7 +356,7 @@ class RealRole(RoleCore):
             piece.until = self._pacing.deadline(began, self._work_times.duration(kind, work.cost, self._now() - began))
         return piece
 
-    def _complete(self, piece: Piece, finished: bool) -> None:
+    def _complete(self, piece: PacedWork, finished: bool) -> None:
         """Record that some work is done. If it is not `finished`, it was cancelled, and its result is discarded."""
         work, part = piece.work, getattr(piece.work.fn, "__self__", None)
         if piece.until is not None:
@@ -379,7 +379,7 @@ class RealRole(RoleCore):
             self._channel.report("stepped")
             self._channel.pending = True  # pauses before the next effect
 
-    def _select(self, work: Work | None, waits: list[Wait]) -> Work | Wait | None:
+    def _select(self, work: TaskWork | None, waits: list[TaskWait]) -> TaskWork | TaskWait | None:
         """Begin `work`, unless it is in progress, and wait until it is done or one of `waits` is over.
 
         Messages are received before the function of work is called, and while the paced duration of work passes.
@@ -415,7 +415,7 @@ class RealRole(RoleCore):
             self.recorder.span(phase, began, self._now())
         return ended
 
-    def _wait_for_one(self, waits: list[Wait], first: Wait | None) -> Work | Wait | None:
+    def _wait_for_one(self, waits: list[TaskWait], first: TaskWait | None) -> TaskWork | TaskWait | None:
         """Wait until the work in progress is done or one of `waits` is over; `first`: the one whose timeout ends first."""
         piece = self._piece
         unless = None if piece is None else piece.work.unless

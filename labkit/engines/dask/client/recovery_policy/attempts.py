@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from ...timeouts import ATTEMPTS, LASTED_S
 
 
-class Attempts:
+class RestartAttempts:
     """Counts for each role the incarnations in a row that did not last. `roles`: those that are up now."""
 
     def __init__(self, roles: Collection[str], now: float):

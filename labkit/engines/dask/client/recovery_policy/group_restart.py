@@ -23,8 +23,6 @@ from ..membership import Membership
 
 
 class Phase(StrEnum):
-    """The phase of a group restart."""
-
     IDLE = ""  # no restart is in progress
     COLLECT = "collect"  # the members end their incarnations, and hand over their state
     START = "start"  # the next incarnations are starting

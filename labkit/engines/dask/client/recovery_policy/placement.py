@@ -29,7 +29,7 @@ class PlacementRequest:
     scaled_at: float = float("-inf")  # time at which more processes were last requested
 
 
-class Placement:
+class WorkerPlacement:
     """Finds Dask workers for roles. `known`: the Dask workers of the cluster. `group`: the roles that start together."""
 
     def __init__(self, members: Membership, rule: PlacementRule, known: Collection[str], group: Collection[str]):

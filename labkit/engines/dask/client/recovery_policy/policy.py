@@ -53,11 +53,11 @@ from .actions import (
     StartGroup,
     Submit,
 )
-from .attempts import Attempts
+from .attempts import RestartAttempts
 from .detection import FailureDetection
 from .elasticity import Elasticity
 from .group_restart import GroupRestart, Phase
-from .placement import Placement
+from .placement import WorkerPlacement
 
 if TYPE_CHECKING:
     from ..recovery import ConnectionView
@@ -81,9 +81,9 @@ class RecoveryPolicy:
         self._layout = members.layout
         self._detection = FailureDetection(members, patience, now)
         self._group = GroupRestart(members, on_loss)
-        self._placement = Placement(members, cluster.place, known, self._group.roles)
+        self._placement = WorkerPlacement(members, cluster.place, known, self._group.roles)
         self._elasticity = Elasticity(members, elastic)
-        self._absences, self._attempts, self._orders = Absences(members), Attempts(members.where, now), Orders()
+        self._absences, self._attempts, self._orders = Absences(members), RestartAttempts(members.where, now), Orders()
         self._patience = patience
         self._killed: set[str] = set()  # Dask workers whose processes were killed by request
         self._beginning: set[str] = set()  # roles that have not reported since they were up
