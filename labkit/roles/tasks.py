@@ -194,14 +194,10 @@ class RoleTasks:
     def __init__(self, coroutine: Coroutine[Any, Any, Any], effect: Effect):
         self._main = self._current = Task(coroutine, "the role", None)
         self._ready: deque[tuple[Task, Any, BaseException | None]] = deque()
-        self._works: list[
-            TaskWork
-        ] = []  # in the order in which the tasks began to wait for it; the first one is in progress
+        self._works: list[TaskWork] = []  # in the order in which the tasks began to wait; the first one is in progress
         self._waits: list[TaskWait] = []  # in the order in which the tasks began to wait
         self._groups: list[TaskGroup] = []  # open groups
-        self._ended_work = (
-            False  # whether work in progress of an ended task may still have to be cancelled by the engine
-        )
+        self._ended_work = False  # whether the engine may still have to cancel work in progress of an ended task
         self._next: Effect | None = None  # an effect of the role that follows when that is done
         self._passed = False  # whether the present effect is one of the role, passed on unchanged
         self._perform(self._main, effect)
