@@ -173,8 +173,10 @@ class Problem(HasOptions, HasDescription):
 
     @cached_property
     def _with_values(self) -> Problem:
-        """The same problem without `timing_only`. It is kept because it keeps its data set, which its objective needs."""
-        return replace(self, timing_only=False)
+        """The same problem without `timing_only`, with the same data set, which its objective needs."""
+        whole = replace(self, timing_only=False)
+        whole.__dict__["dataset"] = self.dataset
+        return whole
 
     def batches(self, workers: int = 1) -> list[Batches]:
         """Return the mini-batches that the workers of a run draw, to repeat a run in a loop of your own.

@@ -57,7 +57,10 @@ class SteadyState:
     step, error, window = math.nan, math.inf, (0, 0)
 
     def __init__(self, problem: Problem, strategy: Strategy, cluster: Cluster):
-        spec, timing = cluster.spec, replace(problem, timing_only=True)
+        spec = cluster.spec
+        timing = (
+            problem if problem.timing_only else replace(problem, timing_only=True)
+        )  # a new one makes its data again
         if spec.costs is None and not spec.evaluation_time:
             strategy = replace(strategy, eval_every=NEVER)
         self._run = train(timing, strategy, cluster, Budget(seconds=LONGEST), checkpoint=False)
