@@ -51,10 +51,8 @@ FORM = (
 )  # fmt: skip
 
 
-FIRST_SEEDS = range(
-    400
-)  # schedules that do not change when there are more strategies, which have the seeds after these
-NEWER = ["bucketed-all-reduce"]
+FIRST_SEEDS = 400  # schedules that do not change when there are more strategies; from this seed on all are drawn
+NEWER = {"bucketed-all-reduce"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Schedule:
 def schedule(seed: int, marks: bool = False) -> Schedule:
     """The schedule with this number. `marks`: with the default values of the options in `FORM`."""
     rng = random.Random(f"schedule {seed}")
-    names = sorted(STRATEGIES.keys() - NEWER) if seed < len(FIRST_SEEDS) else NEWER
+    names = sorted(STRATEGIES.keys() - NEWER if seed < FIRST_SEEDS else STRATEGIES)
     kind = STRATEGIES[names[seed % len(names)]]  # strategies in turn
     suggested = kind.suggested_problem
     problem = lk.Problem(suggested["data"], batch_size=8) if "data" in suggested else lk.Problem("moons", **DENSE)
