@@ -93,6 +93,7 @@ class SteadyState:
             _simulate(self._run, self._until, timeout)
             if self._run.engine.seconds < self._until * (1 - 1e-12) - 1e-9:  # not only rounded
                 return False
+            _simulate(self._run, self._until, None)  # a slice may end between two events of the same time
             self._measure()
         return True
 
@@ -141,7 +142,7 @@ def _few_gradients(problem: Problem, cluster: Cluster) -> float:
 def _simulate(run: Run, until: float, timeout: float | None) -> None:
     """Advance a run to `until` seconds. Raises `BadInput` with the reason if it ends before."""
     try:
-        run.advance(until - run.engine.seconds, timeout)
+        run.advance(max(0.0, until - run.engine.seconds), timeout)
     except BadInput:
         raise
     except LabkitError as error:
