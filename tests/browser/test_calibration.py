@@ -26,6 +26,7 @@ lab
 """
 TEXT = "document.querySelector('.labkit-lab').innerText"
 SHEET = ".labkit-lab .lk-sheet"
+BOTH = "['run', 'calibrate'].forEach(id => document.querySelector(`.labkit-lab [data-id=${id}]`).click())"
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +97,12 @@ def test_calibrate_can_be_cancelled_and_is_refused_during_a_run(known):
     assert page.kernel("lab.calibration is None")
     page.press("Escape")
     page.page.wait_for_selector(SHEET, state="hidden")
-    page.button("Run").click()
+    page.page.evaluate(BOTH)  # the page does not know yet that the run has begun
     page.await_kernel("lab.view().state == 'running' and lab.view().t > 0")
-    page.button("Calibrate").click(force=True)  # it is marked as disabled; a press says why
     page.page.wait_for_function(f"{TEXT}.includes('a run is active') && {TEXT}.includes('Press Stop first')")
+    assert page.page.locator(SHEET).is_hidden()
+    page.page.wait_for_selector(".labkit-lab [data-id=calibrate][aria-disabled=true]")
+    page.button("Calibrate").click(force=True)  # it is marked as disabled; a press says why
     assert page.page.locator(SHEET).is_hidden()
     assert page.kernel("lab.view().state") == "running"
 

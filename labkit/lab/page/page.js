@@ -362,7 +362,7 @@ class LabView {
       this.answered();
       return;
     }
-    if (button.action === "calibrate" && !button.off) this.toggleSheet(true);
+    this.awaitsCalibration = button.action === "calibrate" && !button.off; // the lab may refuse it: the toolbar of this page can be out of date
     if (button.action === "run" && !button.off) this.toggleSheet(false); // the panels show the run
     this.press(button.action);
   }
@@ -716,6 +716,10 @@ class LabView {
   }
 
   show_experiments(now) {
+    if (this.awaitsCalibration && (now.kind === "calibrate" || now.task.failed)) {
+      this.awaitsCalibration = false;
+      this.toggleSheet(true);
+    }
     const focused = this.task.contains(document.activeElement);
     this.task.hidden = !now.task.text;
     if (focused && this.task.hidden) this.sheet.focus();
