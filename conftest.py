@@ -28,11 +28,9 @@ LAYERS = ("unit", "simulated", "contract", "dask", "chaos", "multihost", "browse
 SUITES = {
     "notebooks": ("simulated", "lessons, executed and compared with their outputs"),
     "tests": ("unit", "files, data sets, specifications, displays, documents, imports"),
-    "tests/advisor": ("simulated", "simulated step times against closed forms and long runs"),
     "tests/benchmarks": ("unit", "the benchmarks themselves"),
     "tests/binder": ("unit", "the environment of a Binder session"),
     "tests/browser": ("browser", "the lab in JupyterLab in a real browser"),
-    "tests/calibration": ("unit", "measured costs, and forecasts with them"),
     "tests/chaos": ("chaos", "random faults: the ledger against the parameters, on both engines"),
     "tests/cli": ("simulated", "the command line"),
     "tests/contract": ("contract", "the same statements in virtual time and on processes"),
@@ -46,6 +44,10 @@ SUITES = {
     "tests/engines/dask": ("unit", "recovery policy, transport and frames, without a cluster"),
     "tests/engines/simulated": ("simulated", "the event loop, links, faults and forks in virtual time"),
     "tests/engines/test_strategy_check.py": ("simulated", "the check of a user's strategy"),
+    "tests/forecasts": (
+        "simulated",
+        "sweeps, measured costs, forecasts and advice, against closed forms and long runs",
+    ),
     "tests/lessons": ("simulated", "figures, formulas and measurements of the lessons"),
     "tests/lab": ("simulated", "the lab: settings, scenarios, playback, panels, page"),
     "tests/multihost": ("multihost", "several hosts: network namespaces"),

@@ -10,11 +10,6 @@ from . import lessons as lessons
 from . import partitions as partitions
 from . import placements as placements
 from . import schedules as schedules
-from .advisor import advise as advise
-from .calibration import Calibration as Calibration
-from .calibration import Forecasts as Forecasts
-from .calibration import calibrate as calibrate
-from .calibration import forecast as forecast
 from .data import from_arrays as from_arrays
 from .data import from_csv as from_csv
 from .data import from_dask as from_dask
@@ -36,6 +31,13 @@ from .errors import Deadlock as Deadlock
 from .errors import LabkitError as LabkitError
 from .errors import RoleError as RoleError
 from .errors import RunOver as RunOver
+from .forecasts.advice import advise as advise
+from .forecasts.calibration import Calibration as Calibration
+from .forecasts.calibration import calibrate as calibrate
+from .forecasts.forecast import Forecasts as Forecasts
+from .forecasts.forecast import forecast as forecast
+from .forecasts.sweeps import Sweep as Sweep
+from .forecasts.sweeps import sweep as sweep
 from .lab.guess import Guess as Guess
 from .lab.lab import Lab as Lab
 from .nn import SGD as SGD
@@ -108,8 +110,6 @@ from .strategies import SparsePS as SparsePS
 from .strategies import Strategy as Strategy
 from .strategies import SyncPS as SyncPS
 from .strategies import TensorParallel as TensorParallel
-from .sweeps import Sweep as Sweep
-from .sweeps import sweep as sweep
 from .table import Table as Table
 from .trace import Trace as Trace
 from .trace import ledger as ledger

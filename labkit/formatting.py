@@ -86,6 +86,11 @@ def duration(ns: float, digits: int = 3) -> str:
     return f"{ns:.0f} ns"
 
 
+def time_text(seconds: float) -> str:
+    """Return a time in seconds with three significant digits, as `duration`; exact zero is `0 s`."""
+    return duration(1e9 * seconds) if seconds else "0 s"
+
+
 def durations(ns: float, *more: float) -> tuple[str, ...]:
     """Return times (ns) in one unit, that of the first, with as many decimals as the smallest needs: `0.50 s`, `12.00 s`."""
     unit, size = next((u, s) for u, s in TIMES if ns >= 0.0995 * s or u == "us")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 import labkit as lk
-from labkit import sweeps
+from labkit.forecasts import sweeps
 
 
 @pytest.fixture(scope="session", autouse=True)

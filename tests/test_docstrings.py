@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.advisor.advise import Advice
-from labkit.advisor.advise import AdviceRow as AdvisedStrategy
 from labkit.data import DaskDataset, Dataset
+from labkit.forecasts.advice.advise import Advice
+from labkit.forecasts.advice.advise import AdviceRow as AdvisedStrategy
 from labkit.lab.guess import Revealed
 from labkit.lab.run_table import Runs
 from labkit.summary import Summary

@@ -34,11 +34,8 @@ BELOW["manifest"] = BELOW["spec"] | {"spec"}
 BELOW["progress"] = {"engines", "narrative", "trace"}
 BELOW["run"] = BELOW["manifest"] | {"manifest", "predictor", "summary", "narrative", "progress"}
 BELOW["resume"] = BELOW["run"] | {"run"}
-BELOW["steady_state"] = BELOW["run"] | {"run"}
-BELOW["advisor"] = BELOW["steady_state"] | {"steady_state", "views"}
-BELOW["sweeps"] = BELOW["run"] | {"run", "views"}
-BELOW["calibration"] = BELOW["sweeps"] | {"sweeps"}
-UP = BELOW["run"] | {"run", "steady_state", "sweeps", "calibration", "advisor", "views"}
+BELOW["forecasts"] = BELOW["run"] | {"run", "views"}
+UP = BELOW["forecasts"] | {"forecasts"}
 BELOW |= {"lab": UP, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}
 # Families of public names
 BELOW |= {"codecs": {"nn"}, "schedules": {"nn"}, "partitions": {"data"}}
@@ -170,6 +167,19 @@ def test_parts_of_the_recovery_policy_perform_no_io_and_do_not_know_each_other()
     assert not violations, "\n".join(violations)
 
 
+# The modules of forecasts, from bottom to top: each imports only from those before it.
+FORECASTS = ["arguments", "sweeps", "steady_state", "calibration", "forecast", "forecaster", "advice"]
+
+
+def test_modules_of_forecasts_are_layers():
+    violations = []
+    for file, name, where, _ in imported("", "labkit.forecasts."):
+        mine, other = file.split("/")[1].removesuffix(".py") if part(file) == "forecasts" else None, name.split(".")[2]
+        if mine is not None and FORECASTS.index(other) > FORECASTS.index(mine):
+            violations.append(where)
+    assert not violations, "\n".join(violations)
+
+
 # The packages of course work: each imports from itself, from those before it, and from the modules beside them, which import
 # from no package.
 COURSE = ["sandbox", "grading", "authoring"]
@@ -196,7 +206,7 @@ HEAVY = {
     "PIL": {"views", "lab"},
     "click": {"cli"},
     "rich": {"cli", "progress"},
-    "pandas": {"trace", "data", "sweeps"},
+    "pandas": {"trace", "data", "forecasts"},
     "sklearn": set(),
     "scipy": set(),
     "cloudpickle": {"engines"},

@@ -33,7 +33,7 @@ def calibrate(duration: float, out: str | None, figure: str | None, as_json: boo
     \b
     labkit calibrate --dataset digits --hidden 128 --out cluster.json
     """
-    from ..calibration import calibrate as measure
+    from ..forecasts.calibration import calibrate as measure
     from ..spec import make_cluster
 
     for name, file in (("out", out), ("figure", figure)):
@@ -82,10 +82,10 @@ def forecast(
     \b
     labkit forecast async-ps ring-all-reduce --calibration cluster.json --workers 2,8,32 --updates 2000
     """
-    from ..calibration import Calibration
-    from ..calibration import forecast as simulate
-    from ..calibration.calibration import MEASURED
     from ..errors import BadInput
+    from ..forecasts.calibration import Calibration
+    from ..forecasts.calibration.calibration import MEASURED
+    from ..forecasts.forecast import forecast as simulate
 
     files = result_files(options)
     if not names:

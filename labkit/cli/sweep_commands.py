@@ -16,8 +16,8 @@ from .run_commands import json_option
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ..forecasts.sweeps import Sweep
     from ..spec import RunSpec
-    from ..sweeps import Sweep
 
 MAX_RUNS = 100_000
 
@@ -58,8 +58,8 @@ def sweep(
     labkit sweep async-ps sync-ps --vary workers=1,2,4,8 --compute exponential:0.01 --updates 500 --figure sweep.png
     """
     from ..errors import BadInput
+    from ..forecasts.sweeps import Setting, execute
     from ..spec import make_cluster
-    from ..sweeps import Setting, execute
 
     files = result_files(options)
     if not names:
@@ -112,7 +112,7 @@ def _varied(spec: RunSpec, texts: Sequence[str], several: bool) -> list[RunSpec]
 
 def result_files(options: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the files that were given. Raises `BadInput`, before anything runs, if a file cannot be written."""
-    from ..sweeps import check_parquet
+    from ..forecasts.sweeps import check_parquet
 
     files = {name: options.get(name) for name in ("out", "csv", "parquet", "figure")}
     for name, file in files.items():

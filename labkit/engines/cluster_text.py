@@ -5,18 +5,12 @@ from __future__ import annotations
 import math
 
 from ..errors import shown
-from ..formatting import bytes_text, count_text, duration, speed
+from ..formatting import bytes_text, count_text, speed, time_text
 from ..options import options_of
-from ..trace.schema import NANO
 from .cluster_spec import GRADIENT, ClusterSpec
 from .distributions import Deterministic, Distribution, Measured, distribution_name, mean_seconds
 
 NUMBERS = ("sigma", "alpha")  # parameters of distributions that are not seconds
-
-
-def time_text(seconds: float) -> str:
-    """Return a time (s) in the largest fitting unit: `100 ms`; `0 s`."""
-    return duration(seconds * NANO) if seconds else "0 s"
 
 
 def distribution_text(distribution: Distribution) -> str:

@@ -53,6 +53,8 @@ class Plan:
     record: bool = True
     probe_inputs: ProbeInputs | None = None  # inputs that the chief probes at each evaluation
     elastic: Elastic | None = None  # set if workers may join and leave
+    # False: replicas and centres do not pass on which gradients they contain, so there is no ledger
+    ledger: bool = True
 
     def without_data(self) -> Plan:
         """Return the plan without the problem, as it is sent to roles in other processes. Their data are sent separately."""

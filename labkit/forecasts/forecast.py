@@ -12,24 +12,21 @@ from typing import TYPE_CHECKING, Any
 from ..engines.cluster_spec import slow_with
 from ..engines.distributions import Distribution
 from ..errors import BadInput, shown
-from ..formatting import bytes_text, listed, number_text
+from ..formatting import listed
 from ..problem import Problem
 from ..roles.budget import Budget
 from ..strategies import Strategy
-from ..sweeps import Setting, Sweep, as_several, as_strategy, execute
 from ..table import Table
-from .calibration import MEASURED, Calibration
+from .arguments import as_budget, as_problem, as_several, as_strategy
+from .calibration.calibration import MEASURED, Calibration
+from .sweeps import TEXTS, Setting, Sweep, execute, table_of_medians
 
 if TYPE_CHECKING:
     import matplotlib.figure
     from distributed import Client
 
 WIDE = 0.5  # range over the seeds, relative to the median, above which a forecast is doubtful
-QUANTITIES = {  # name in the table: result, text of a value
-    "gradients/s": ("gradients_per_second", number_text), "staleness": ("staleness", lambda value: f"{value:.2f}"),
-    "bytes per gradient": ("bytes_per_gradient", bytes_text),
-    "time to accuracy (s)": ("time_to_accuracy", lambda value: f"{value:.3g}"),
-}  # fmt: skip
+HEADINGS = ("gradients/s", "staleness", "bytes per gradient", "time to accuracy (s)")  # of `sweeps.TEXTS`
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,17 +65,9 @@ class Forecasts:
         Table
             One row per setting. A value without a range is the same for all seeds.
         """
-        names = list(self.sweep.varied) or ["strategy"]
-        rows = []
-        for line in self.sweep.medians(*(result for result, _ in QUANTITIES.values())):
-            cells = [_interval(line, *each) for each in QUANTITIES.values()]
-            if line["reached"] < line["targeted"]:
-                cells[-1] = self.sweep.time_text(line)
-            rows.append([*(line.get(name, self.sweep.rows[0][name]) for name in names), *cells])
         seeds = len({row["seed"] for row in self.sweep.rows})
         over = f"median (smallest – largest) of {seeds:,} seeds" if seeds > 1 else "one seed"
-        title = f"Forecast: {over}"
-        return Table([*(name.replace("_", " ") for name in names), *QUANTITIES], rows, title)
+        return table_of_medians(self.sweep, HEADINGS, ranges=True, title=f"Forecast: {over}")
 
     def figure(self) -> matplotlib.figure.Figure:
         """Draw throughput, staleness, bytes per gradient and time to accuracy, with bands over the seeds.
@@ -169,15 +158,12 @@ def forecast(
     >>> eight < 1.2 * two
     True
     """
-    problem = Problem(problem) if isinstance(problem, str) else problem
-    if not isinstance(problem, Problem):
-        raise BadInput(f"problem={shown(problem)}: give a lk.Problem or the name of a data set.")
+    problem = as_problem("problem", problem)
     if not isinstance(calibration, Calibration):
         raise BadInput(
             f"calibration={shown(calibration)}: give the result of lk.calibrate, or lk.Calibration.load(path)."
         )
-    if not isinstance(budget, Budget | None):
-        raise BadInput(f"budget={shown(budget)}: give a lk.Budget, as lk.Budget(seconds=60, accuracy=0.95).")
+    budget = as_budget("budget", Budget() if budget is None else budget)
     made = as_several("strategies", strategies, as_strategy)
     if servers is not None and not any(strategy.uses_servers for strategy in made):
         raise BadInput(f"servers={shown(servers)}: {made[0].name} uses no servers; leave it out.")
@@ -189,7 +175,7 @@ def forecast(
         if n < sizes[-1] and isinstance(slow := options.get("slow"), Mapping):
             present = options | {"slow": slow_with(slow, n)}
         cluster = calibration.cluster(n, used, pace=pace, hosts=hosts, **present)
-        settings.append(Setting(problem, strategy, cluster, budget or Budget()))
+        settings.append(Setting(problem, strategy, cluster, budget))
     return forecast_runs(settings, calibration, seeds, client, path=path, progress=progress, on_result=on_result)
 
 
@@ -216,24 +202,17 @@ def _sizes(workers: Any) -> list[int]:
     return sizes
 
 
-def _interval(line: Mapping[str, Any], result: str, text: Callable[[Any], str]) -> str | None:
-    """Return the median of a result, and its range if it has one, as text: "1,795 (1,757 – 1,799)"."""
-    middle, low, high = (line[f"{result}{end}"] for end in ("", "_low", "_high"))
-    if middle is None:
-        return None
-    return text(middle) if text(low) == text(high) else f"{text(middle)} ({text(low)} – {text(high)})"
-
-
 # doubts ---------------------------------------------------------------------------------------------------------------
 
 
 def _doubts_about_results(found: Sweep) -> list[str]:
     """Return which settings have a wide range over the seeds, failed, or did not reach the accuracy."""
     doubts = []
-    lines = found.medians(*(result for result, _ in QUANTITIES.values()))
+    results = {heading: TEXTS[heading][0] for heading in HEADINGS}
+    lines = found.medians(*results.values())
     if all(line["runs"] == 1 for line in lines):
         doubts.append("one seed has no range; give more seeds")
-    for name, (result, _) in QUANTITIES.items():
+    for name, result in results.items():
         wide = [line for line in lines if _is_wide(line, result)]
         if wide:
             what = name.removesuffix(" (s)").replace("gradients/s", "throughput")

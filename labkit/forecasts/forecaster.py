@@ -11,51 +11,52 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..calibration import Calibration
 from ..engines.active_faults import ActiveFaults
+from ..engines.cluster_spec import ClusterSpec
 from ..engines.commands import Command, Cut, Delay, Drop, End, Executed, Freeze, Join, Kill, Leave, SetOptions, Slow
 from ..errors import LabkitError
 from ..formatting import short
 from ..run import Run
-from ..steady_state import ROUGH, SteadyState
+from ..spec import RunSpec
 from ..trace.schema import NANO
 from ..views.forecast import ForecastPart, RunForecast
-from .settings import Settings
+from .calibration import Calibration
+from .steady_state import ROUGH, SteadyState
 
 SLICE = 0.02  # most wall seconds between two looks at the clock
 NOT_FORECAST: tuple[type[Command], ...] = (Kill, Freeze, Cut, Drop, Delay, Join, Leave)
 
 
-def can_forecast(settings: Settings) -> bool:
-    """Whether a run with these settings has costs that can be measured: it is on processes, or simulated with costs."""
-    return not settings.cluster.virtual_time or settings.cluster.costs is not None
+def can_forecast(cluster: ClusterSpec) -> bool:
+    """Whether a run on this cluster has costs that can be measured: it is on processes, or simulated with costs."""
+    return not cluster.virtual_time or cluster.costs is not None
 
 
-def forecaster_of(settings: Settings, calibration: Calibration | None) -> Forecaster | None:
-    """Return the forecast of a run with these settings, which is not computed yet; None if there is nothing to forecast, or if
+def forecaster_of(spec: RunSpec, calibration: Calibration | None) -> Forecaster | None:
+    """Return the forecast of a run, which is not computed yet; None if there is nothing to forecast, or if
     the run is simulated with the calibration itself.
     """
-    if calibration is None or not can_forecast(settings):
+    if calibration is None or not can_forecast(spec.cluster):
         return None
-    costs, same = settings.cluster.costs, replace(calibration.costs, hosts=1)
-    if settings.cluster.virtual_time and costs is not None and replace(costs, hosts=1) == same:
+    costs, same = spec.cluster.costs, replace(calibration.costs, hosts=1)
+    if spec.cluster.virtual_time and costs is not None and replace(costs, hosts=1) == same:
         return None
-    return Forecaster(calibration, settings)
+    return Forecaster(calibration, spec)
 
 
 class Forecaster:
     """The forecast of one run, which is computed by `advance`, and follows the run by `follow`.
 
-    `settings`: those with which the run begins. `clock`: returns the wall time in seconds. One thread calls the methods.
+    `spec`: that of the run at its beginning. `clock`: returns the wall time in seconds. One thread calls the methods.
 
     The simulated runs compute no gradients, so evaluations are not part of them.
     """
 
-    def __init__(self, calibration: Calibration, settings: Settings, clock: Callable[[], float] = time.monotonic):
-        self.settings, self._calibration, self._clock = settings, calibration, clock
-        self._now = settings  # those of the last part
-        self._active = ActiveFaults(settings.cluster.slow)
-        self._doubts = calibration.doubts_about(settings.problem, [(settings.strategy, settings.cluster)])
+    def __init__(self, calibration: Calibration, spec: RunSpec, clock: Callable[[], float] = time.monotonic):
+        self.spec, self._calibration, self._clock = spec, calibration, clock
+        self._now = spec  # that of the last part
+        self._active = ActiveFaults(spec.cluster.slow)
+        self._doubts = calibration.doubts_about(spec.problem, [(spec.strategy, spec.cluster)])
         self._parts: list[ForecastPart] = []  # finished ones
         self._start = 0  # ns of the part that is computed
         self._steady: SteadyState | None = None  # of the part that is computed, after its first slice
@@ -107,15 +108,15 @@ class Forecaster:
         if changed is not None:
             self._start, self._steady, self._due = round(changed * NANO), None, True
 
-    def _change(self, at: float, **settings: object) -> float | None:
-        """Change the settings of the last part. Return the time of the change in seconds, or None if it changes no speed."""
+    def _change(self, at: float, **options: object) -> float | None:
+        """Change options of the last part. Return the time of the change in seconds, or None if it changes no speed."""
         before = self._now
         try:
-            self._now = before.changed(**settings)
-        except LabkitError:  # a command that the settings cannot express
+            self._now = before.changed(**options)
+        except LabkitError:  # a command that a specification cannot express
             return None
         known = {"learning_rate", "momentum", "weight_decay", "clip_norm"}
-        return at if set(settings) - known and self._now != before else None
+        return at if set(options) - known and self._now != before else None
 
     # computing --------------------------------------------------------------------------------------------------------
 

@@ -20,16 +20,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from .engines.base import Cluster
-from .errors import BadInput, LabkitError
-from .problem import Problem
-from .roles.budget import Budget
-from .roles.layout import Layout
-from .run import Run, train
-from .strategies import Strategy
-from .trace import Trace
-from .trace.query import Cumulative, Series, rows_written
-from .trace.schema import NANO
+from ..engines.base import Cluster
+from ..engines.plan import make_plan
+from ..errors import BadInput, LabkitError
+from ..problem import Problem
+from ..roles.budget import Budget
+from ..roles.layout import Layout
+from ..run import Run
+from ..strategies import Strategy
+from ..trace import Trace
+from ..trace.query import Cumulative, Series, rows_written
+from ..trace.schema import NANO
 
 PRECISION, ROUGH = 0.02, 0.05  # half-widths of the confidence interval, as shares of the time of a step
 # {batches of steps: 97.5% quantile of Student's t with one degree of freedom less}
@@ -42,6 +43,11 @@ MOST_MESSAGES = 100_000  # and twice as many spans
 NEVER = 10**9  # updates between evaluations that take no time, so that they are not made
 LONGEST = 1e9  # seconds of virtual time
 DRAWS = 10_000  # durations of which the mean is taken
+
+
+def timing_only(problem: Problem) -> Problem:
+    """Return the problem without gradients: itself if it has none, because a new one makes its data again."""
+    return problem if problem.timing_only else replace(problem, timing_only=True)
 
 
 class SteadyState:
@@ -58,12 +64,11 @@ class SteadyState:
 
     def __init__(self, problem: Problem, strategy: Strategy, cluster: Cluster):
         spec = cluster.spec
-        timing = (
-            problem if problem.timing_only else replace(problem, timing_only=True)
-        )  # a new one makes its data again
+        timing = timing_only(problem)
         if spec.costs is None and not spec.evaluation_time:
             strategy = replace(strategy, eval_every=NEVER)
-        self._run = train(timing, strategy, cluster, Budget(seconds=LONGEST), checkpoint=False)
+        plan = replace(make_plan(timing, strategy, spec, Budget(seconds=LONGEST)), ledger=False)  # it changes no time
+        self._run = Run(plan, cluster.start(plan))
         self._counted, self._workers = Cumulative(), spec.workers
         # seconds up to which the run is simulated next, and was at the last measurement
         self._until, self._measured = _few_gradients(timing, cluster), 0.0

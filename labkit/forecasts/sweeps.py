@@ -26,29 +26,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .engines.base import Cluster
-from .engines.machine_limits import MAX_PROCESSES, free_memory, process_capacity, usable_cpus
-from .engines.plan import make_plan
-from .errors import BadInput, LabkitError, check_installed, shown
-from .files import lock_open_file, write_text
-from .formats import Either, Form, check_format, from_json
-from .formatting import count_text, number_text
-from .interrupts import DeferredInterrupt
-from .options import options_of, write_option
-from .paths import as_path, reason
-from .problem import Problem
-from .progress import TaskProgress, bar_for, check_progress
-from .roles.budget import Budget
-from .run import train
-from .spec import RunSpec
-from .strategies import Strategy, strategy_by_name
-from .table import Table
+from ..engines.base import Cluster
+from ..engines.machine_limits import MAX_PROCESSES, free_memory, process_capacity, usable_cpus
+from ..engines.plan import make_plan
+from ..errors import BadInput, LabkitError, check_installed, shown
+from ..files import lock_open_file, write_text
+from ..formats import Either, Form, check_format, from_json
+from ..formatting import bytes_text, count_text, number_text
+from ..interrupts import DeferredInterrupt
+from ..options import options_of, write_option
+from ..paths import as_path, reason
+from ..problem import Problem
+from ..progress import TaskProgress, bar_for, check_progress
+from ..roles.budget import Budget
+from ..run import train
+from ..spec import RunSpec
+from ..strategies import Strategy
+from ..table import Table
+from .arguments import as_budget, as_cluster, as_problem, as_several, as_strategy
 
 if TYPE_CHECKING:
     import pandas
     from distributed import Client
 
-    from .views.sweeps import SweepPlots
+    from ..views.sweeps import SweepPlots
 
 FORMAT = 1
 MAX_SEEDS = 10_000
@@ -59,6 +60,12 @@ RESULTS = (
     "gradients_per_second", "staleness", "staleness_p95", "loss", "accuracy", "target_accuracy", "time_to_accuracy", "bytes_sent",
     "bytes_per_gradient", "ledger_closes", "error",
 )  # fmt: skip
+# {heading in tables: (result, the text of a value)}
+TEXTS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "gradients/s": ("gradients_per_second", number_text), "staleness": ("staleness", "{:.2f}".format),
+    "bytes per gradient": ("bytes_per_gradient", bytes_text), "accuracy": ("accuracy", "{:.1%}".format),
+    "time to accuracy (s)": ("time_to_accuracy", "{:.3g}".format),
+}  # fmt: skip
 ALWAYS = ("data", "strategy", "engine", "workers", "servers", "seed")
 NUMBER = Either(None, float)
 ROW: dict[str, Form] = dict.fromkeys(("data", "strategy", "engine"), str) | dict.fromkeys(
@@ -133,22 +140,8 @@ class Sweep:
         Table
             One row per setting.
         """
-        names = list(self.varied) or ["strategy"]
-        failed = any(row["error"] is not None for row in self.rows)
-        rows = []
-        for line in self.medians("gradients_per_second", "staleness", "accuracy", "time_to_accuracy"):
-            settings = {name: line.get(name, self.rows[0][name]) for name in names}
-            mean, shares = line["staleness"], line["accuracy"]
-            cells = [
-                number_text(line["gradients_per_second"]) if line["gradients_per_second"] is not None else None,
-                None if mean is None else f"{mean:.2f}", None if shares is None else f"{shares:.1%}",
-                self.time_text(line),
-            ]  # fmt: skip
-            rows.append([*settings.values(), line["runs"], *([line["failed"]] if failed else []), *cells])
-        results = ["gradients/s", "staleness", "accuracy", "time to accuracy (s)"]
-        return Table(
-            [name.replace("_", " ") for name in names] + ["runs"] + (["failed"] if failed else []) + results, rows
-        )
+        counts = ["runs", "failed"] if any(row["error"] is not None for row in self.rows) else ["runs"]
+        return table_of_medians(self, ["gradients/s", "staleness", "accuracy", "time to accuracy (s)"], counts)
 
     def __str__(self) -> str:
         return str(self.table())
@@ -379,9 +372,36 @@ class Sweep:
         `sweep.plot.overview()` shows four of them.
         """
         with DeferredInterrupt():
-            from .views.sweeps import SweepPlots
+            from ..views.sweeps import SweepPlots
 
         return SweepPlots(self)
+
+
+def table_of_medians(
+    found: Sweep, headings: Sequence[str], counts: Sequence[str] = (), ranges: bool = False, title: str = ""
+) -> Table:  # fmt: skip
+    """Return a table with one row per setting: its settings, `counts` of its runs, and the medians of results, by their
+    `headings` in `TEXTS`. `ranges`: each with the smallest and largest value, if these differ.
+    """
+    names = list(found.varied) or ["strategy"]
+    rows = []
+    for line in found.medians(*(TEXTS[heading][0] for heading in headings)):
+        cells = [_median_text(line, *TEXTS[heading], ranges) for heading in headings]
+        if line["reached"] < line["targeted"]:
+            cells[-1] = found.time_text(line)
+        rows.append(
+            [*(line.get(name, found.rows[0][name]) for name in names), *(line[name] for name in counts), *cells]
+        )
+    return Table([*(name.replace("_", " ") for name in names), *counts, *headings], rows, title)
+
+
+def _median_text(line: Mapping[str, Any], result: str, text: Callable[[Any], str], ranges: bool) -> str | None:
+    """Return the median of a result as text, with its range: "1,795 (1,757 – 1,799)"."""
+    middle, low, high = (line[f"{result}{end}"] for end in ("", "_low", "_high"))
+    if middle is None:
+        return None
+    alike = not ranges or text(low) == text(high)
+    return text(middle) if alike else f"{text(middle)} ({text(low)} – {text(high)})"
 
 
 def check_parquet() -> None:
@@ -530,40 +550,6 @@ def _interrupted(done: int, total: int, path: Any) -> str:
 # the grid -------------------------------------------------------------------------------------------------------------
 
 
-def as_several(name: str, given: Any, check: Callable[[str, Any], Any]) -> list[Any]:
-    """Return `given`, one value or several, as a list of checked values."""
-    several = list(given) if isinstance(given, list | tuple | range) else [given]
-    if not several:
-        raise BadInput(f"{name}={shown(given)}: give at least one.")
-    return [check(name, each) for each in several]
-
-
-def as_problem(name: str, given: Any) -> Problem:
-    made = Problem(given) if isinstance(given, str) else given
-    if not isinstance(made, Problem):
-        raise BadInput(f"{name}={shown(given)}: give a lk.Problem or the name of a data set, or a list of them.")
-    return made
-
-
-def as_strategy(name: str, given: Any) -> Strategy:
-    made = strategy_by_name(given)() if isinstance(given, str) else given
-    if not isinstance(made, Strategy):
-        raise BadInput(f"{name}={shown(given)}: give a lk.Strategy or its name, or a list of them.")
-    return made
-
-
-def as_cluster(name: str, given: Any) -> Cluster:
-    if not isinstance(given, Cluster):
-        raise BadInput(f"{name}={shown(given)}: give a lk.SimulatedCluster or a lk.DaskCluster, or a list of them.")
-    return given
-
-
-def as_budget(name: str, given: Any) -> Budget:
-    if not isinstance(given, Budget):
-        raise BadInput(f"{name}={shown(given)}: give a lk.Budget, or a list of them.")
-    return given
-
-
 def _seeds(given: Any, first: int) -> list[int]:
     """Return the seeds: `given` itself, or as many as it says, counted from `first`."""
     if isinstance(given, int) and not isinstance(given, bool):
@@ -660,7 +646,7 @@ def _execute(
         cell = simulated.pop(0)
         yield cell, _row(cell)
     if simulated:
-        from .engines.dask.cluster.tasks import TaskPool
+        from ..engines.dask.cluster.tasks import TaskPool
 
         with TaskPool(client, _processes(len(simulated))) as pool:
             for i, result in pool.call(_row, [(cell,) for cell in simulated], tick):

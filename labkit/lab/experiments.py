@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..calibration import Calibration, Forecasts, calibrate
-from ..calibration.forecast import forecast_runs
 from ..engines.base import Cluster
 from ..engines.cluster_spec import slow_with
 from ..engines.costs import Costs
 from ..engines.dask import DaskCluster
 from ..engines.simulation_only import is_simulation_only
 from ..errors import BadInput, LabkitError, nearest, shown
+from ..forecasts.calibration import Calibration, calibrate
+from ..forecasts.forecast import Forecasts, forecast_runs
+from ..forecasts.forecaster import can_forecast
+from ..forecasts.sweeps import RESULTS, Setting, Sweep, execute
 from ..formatting import number_text
 from ..options import check_number
 from ..roles.budget import Budget
-from ..sweeps import RESULTS, Setting, Sweep, execute
 from .controls import Control, controls, label_of
-from .forecaster import can_forecast
 from .session import Session
 from .settings import Settings
 
@@ -286,7 +286,7 @@ class Experiments:
             )
         each = settings_of_sweep(now, setting, values)
         self._check_idle("sweep")
-        measured = calibration if can_forecast(now) else None
+        measured = calibration if can_forecast(now.cluster) else None
         note = "simulated with the calibration" if measured is not None else _simulated_on(now)
         cells = [_cell(made, measured) for made in each]
         column = COLUMNS.get(setting, setting)

@@ -15,20 +15,21 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ..calibration import Calibration, Forecasts
 from ..engines import command_methods
 from ..engines.base import Cluster
 from ..engines.command_words import WORDS
 from ..engines.commands import Command, Kill, log_text, parse_log
 from ..engines.dask import DaskCluster
 from ..errors import BadInput, LabkitError, nearest, shown
+from ..forecasts.calibration import Calibration
+from ..forecasts.forecast import Forecasts
+from ..forecasts.sweeps import Sweep
 from ..narrative import log_lines, sentence
 from ..narrative.log import Log
 from ..problem import Problem
 from ..roles.budget import Budget
 from ..run import Run
 from ..strategies import Strategy
-from ..sweeps import Sweep
 from ..table import Table
 from ..trace import Trace
 from ..trace.schema import NANO

@@ -12,11 +12,11 @@ from typing import Any
 
 from ..errors import BadInput
 from ..files import write_text
+from ..forecasts.forecaster import Forecaster
 from ..narrative.table import run_row, runs_csv
 from ..run import Run
 from ..table import Table
 from ..trace import Trace
-from .forecaster import Forecaster
 from .settings import Settings
 
 NONE_YET = "no run yet"

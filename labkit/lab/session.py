@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..calibration import Calibration
 from ..engines.simulation_only import is_simulation_only
 from ..errors import BadInput
+from ..forecasts.calibration import Calibration
+from ..forecasts.forecaster import Forecaster, forecaster_of
 from ..roles.budget import Budget
 from ..run import Run, train
 from ..trace import Trace
 from ..trace.schema import NANO
 from ..views.forecast import RunForecast
 from .displayed_run import DisplayedRun
-from .forecaster import Forecaster, forecaster_of
 from .next_run import Commands, NextRun
 from .playback import POLL, SLICE, Playback
 from .processes import Processes
@@ -88,7 +88,7 @@ class Session:
         if not settings.cluster.virtual_time:
             self.processes.check()
         self.end()
-        forecaster = forecaster_of(settings, self.calibration)
+        forecaster = forecaster_of(settings.spec, self.calibration)
         if not settings.cluster.virtual_time and not self.processes.ready:
             simulated = settings.changed(engine="simulated")
             simulated = replace(simulated, spec=replace(simulated.spec, budget=Budget(seconds=3600)))
@@ -131,8 +131,8 @@ class Session:
                 self.start(settings, commands)
                 return
             forecaster = self.forecaster
-            if forecaster is None or forecaster.settings != settings:  # changed during the preview
-                forecaster = forecaster_of(settings, self.calibration)
+            if forecaster is None or forecaster.spec != settings.spec:  # changed during the preview
+                forecaster = forecaster_of(settings.spec, self.calibration)
             if forecaster is not None:
                 forecaster.advance(FORECAST_FIRST)
             run = self._train(settings, commands or ())
@@ -247,7 +247,7 @@ class Session:
         if self.calibration is not self._forecast_with:
             self._forecast_with = self.calibration
             begun = self.displayed.began_with
-            self.forecaster = forecaster_of(begun, self.calibration) if shown is not None and own else None
+            self.forecaster = forecaster_of(begun.spec, self.calibration) if shown is not None and own else None
         if self.forecaster is None:
             return
         if shown is not None and own:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..calibration import Calibration, Forecasts
 from ..engines.command_words import WORDS
 from ..engines.commands import Command, Cut, Freeze, Kill
 from ..errors import LabkitError
+from ..forecasts.calibration import Calibration
+from ..forecasts.forecast import Forecasts
 from ..trace import Trace
 from ..trace.role_states import FAR_FUTURE, GONE, conditions, slowed, undoable
 from ..trace.schema import NANO

@@ -94,6 +94,7 @@ class Shard(Part):
       version at which the budget is used up.
     - `on_checkpoint_due(shard)` is called after an update at time `save_at` (ns) or later.
     - `observed`: whether the chief evaluates this shard. (Of synchronized replicas it evaluates the first present one.)
+    - `ledger`: as of `AppliedLog`.
     - `replicas`: the number of local replicas among which `limits` are divided; 0 if the shard has the whole limits.
     """
 
@@ -104,12 +105,12 @@ class Shard(Part):
     def __init__(
         self, parameters: ShardParameters, recorder: Recorder, clock: Callable[[], int], role_ids: Mapping[str, int],
         limits: Limits, *, schedule: Callable[[int], float] = lambda version: 1.0, eval_every: int = 0,
-        watcher: Callable[[Any], None] | None = None, senders: int = 1 << 30, replicas: int = 0,
+        watcher: Callable[[Any], None] | None = None, senders: int = 1 << 30, replicas: int = 0, ledger: bool = True,
     ):  # fmt: skip
         self.parameters, self.index, self.values = parameters, parameters.index, parameters.values
         correction = parameters.correction
         served = None if correction is None else correction.applied
-        self.log = AppliedLog(parameters.index, recorder, clock, role_ids, served, self.cumulative)
+        self.log = AppliedLog(parameters.index, recorder, clock, role_ids, served, self.cumulative, ledger)
         self._check = GradientCheck(parameters.part_of, parameters.dtype, senders)
         self.recorder, self.clock, self.role_ids = recorder, clock, role_ids
         self.schedule, self.eval_every, self.watcher = schedule, eval_every, watcher
@@ -147,6 +148,7 @@ class Shard(Part):
             plan.limits,
             schedule=strategy.schedule, eval_every=0 if plan.timing_only else strategy.eval_every, watcher=watcher,
             senders=plan.layout.shares, replicas=plan.present_shares if plan.layout.replication == "local" else 0,
+            ledger=plan.ledger,
         )  # fmt: skip
         shard.observed = spec.name in plan.layout.observed
         return shard

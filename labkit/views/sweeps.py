@@ -32,7 +32,7 @@ from .figures import GUTTER, TITLE_ROOM, LabFigure, blank, head
 from .label_placement import WORDS, LabelPlacement
 
 if TYPE_CHECKING:
-    from ..sweeps import Sweep
+    from ..forecasts.sweeps import Sweep
 
 SIZE = (462, 270)  # pixels of one panel
 LEFT, BELOW, ABOVE, GAP = 62, 46, 14, 10  # pixels around the axes; between the axes and the names of the lines

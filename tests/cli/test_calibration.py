@@ -6,7 +6,7 @@ import json
 import pytest
 
 import labkit as lk
-from labkit import sweeps
+from labkit.forecasts import sweeps
 
 SMALL = ["--dataset", "moons", "--hidden", "4", "--updates", "20", "--seeds", "1"]
 

@@ -63,7 +63,7 @@ def test_a_missing_package_is_reported_before_anything_runs(labkit, monkeypatch,
 
 
 def test_a_failed_run_is_shown_with_the_table_and_gives_exit_code_1(labkit, monkeypatch):
-    monkeypatch.setattr("labkit.sweeps.train", failing_train)
+    monkeypatch.setattr("labkit.forecasts.sweeps.train", failing_train)
     result = labkit("sweep", "async-ps", "--vary", "workers=1,2", *SMALL)
     assert result.exit_code == 1
     assert result.stdout.splitlines()[0].split()[:3] == ["workers", "runs", "failed"]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.advisor.collectives import BOUND, FORMS, closed_form
-from labkit.advisor.inputs import gather_inputs
+from labkit.forecasts.advice.collectives import BOUND, FORMS, closed_form
+from labkit.forecasts.advice.inputs import gather_inputs
 from labkit.formatting import bytes_text
 from labkit.nn.split import split_pairs
 from labkit.strategies import STRATEGIES
@@ -442,11 +442,11 @@ def test_advice_for_a_dask_cluster_starts_no_processes():
     ("arguments", "message"),
     [
         ({"memory": 0}, "memory=0: give bytes"),
-        ({"strategies": ["ssp", 3]}, "3 is neither a strategy"),
+        ({"strategies": ["ssp", 3]}, "strategies=3: give a lk.Strategy"),
         ({"strategies": ["sspp"]}, "Did you mean 'ssp'"),
         ({"strategies": ["sparse-ps"]}, "No strategy can run here: .*embedding table"),
-        ({"problem": 3}, "give a problem"),
-        ({"cluster": lk.SimulatedCluster}, "give a cluster"),
+        ({"problem": 3}, "problem=3: give a lk.Problem"),
+        ({"cluster": lk.SimulatedCluster}, "cluster=.*: give a lk.SimulatedCluster or"),
     ],
 )
 def test_invalid_arguments_are_refused_with_what_is_allowed(arguments, message):

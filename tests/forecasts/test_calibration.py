@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.calibration.fits import fit_linear, fit_work, quantiles, split_drift
-from labkit.calibration.probes import variants
+from labkit.forecasts.calibration.fits import fit_linear, fit_work, quantiles, split_drift
+from labkit.forecasts.calibration.probes import variants
 
 pytestmark = pytest.mark.simulated
 

@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 
 import labkit as lk
-from labkit.steady_state import PRECISION, ROUGH, SteadyState
-
-pytestmark = pytest.mark.simulated
+from labkit.forecasts.steady_state import PRECISION, ROUGH, SteadyState
 
 FLAT = lk.Problem("quadratic", timing_only=True, options={"dimension": 100, "samples": 1})
 H4 = math.fsum(1 / i for i in range(1, 5))

@@ -17,7 +17,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import labkit as lk
-from labkit.sweeps import RESULTS
+from labkit.forecasts.sweeps import RESULTS
 
 pytestmark = pytest.mark.simulated
 
@@ -388,7 +388,7 @@ def test_a_setting_without_numbers_is_no_axis(done):
 @pytest.mark.processes
 def test_runs_on_all_cores_are_the_same_runs(monkeypatch, done):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    monkeypatch.setattr("labkit.sweeps.ALONE_S", 0.0)
+    monkeypatch.setattr("labkit.forecasts.sweeps.ALONE_S", 0.0)
     assert small().rows == done.rows
 
 
@@ -415,7 +415,7 @@ class Dies(lk.AsyncPS):
 @pytest.mark.processes
 def test_a_run_that_takes_its_process_with_it_is_a_row_with_an_error(monkeypatch, done):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    monkeypatch.setattr("labkit.sweeps.ALONE_S", 0.0)
+    monkeypatch.setattr("labkit.forecasts.sweeps.ALONE_S", 0.0)
     found = small(strategies=[Dies(), "async-ps"], clusters=cluster(2), seeds=[3])
     assert "was lost" in found.rows[0]["error"]
     assert found.rows[1] in done.rows

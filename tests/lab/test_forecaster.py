@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 import labkit as lk
-from labkit.lab.forecaster import Forecaster, can_forecast
+from labkit.forecasts.forecaster import Forecaster, can_forecast
 from labkit.lab.settings import Settings, initial_settings
 from tests.lab.conftest import COSTS
 from tests.lab.test_session import pass_by, session, tick
@@ -35,7 +35,7 @@ def start(settings):
 @pytest.mark.parametrize("strategy", ["async-ps", "sync-ps", "ssp", "ring-all-reduce"])
 def test_run_and_forecast_agree(calibration, strategy):
     settings = settings_of(strategy)
-    forecast, run = Forecaster(calibration, settings), start(settings)
+    forecast, run = Forecaster(calibration, settings.spec), start(settings)
     assert forecast.value is None
     forecast.advance(60)
     assert forecast.done
@@ -50,7 +50,7 @@ def test_run_and_forecast_agree(calibration, strategy):
 
 def test_it_follows_slowdowns_and_live_options(calibration):
     settings = settings_of()
-    forecast, run = Forecaster(calibration, settings), start(settings)
+    forecast, run = Forecaster(calibration, settings.spec), start(settings)
     forecast.advance(60)
     run.advance(4).set(learning_rate=0.05)
     forecast.follow(run)
@@ -71,7 +71,7 @@ def test_it_follows_slowdowns_and_live_options(calibration):
 
 def test_a_failure_is_not_forecast_and_makes_it_doubtful(calibration):
     settings = settings_of()
-    forecast, run = Forecaster(calibration, settings), start(settings)
+    forecast, run = Forecaster(calibration, settings.spec), start(settings)
     forecast.advance(60)
     run.advance(1).freeze("worker-2")
     forecast.follow(run)
@@ -81,7 +81,7 @@ def test_a_failure_is_not_forecast_and_makes_it_doubtful(calibration):
 
 def test_the_work_is_done_in_slices(calibration):
     times = iter(range(10**6))
-    forecast = Forecaster(calibration, settings_of(), clock=lambda: next(times))
+    forecast = Forecaster(calibration, settings_of().spec, clock=lambda: next(times))
     forecast.advance(0.5)  # by this clock a look at it takes a second
     assert not forecast.done
     assert forecast.value is None
@@ -94,15 +94,15 @@ def test_the_work_is_done_in_slices(calibration):
 
 def test_a_problem_outside_of_what_was_measured_is_doubtful(calibration):
     settings = settings_of().changed(batch_size=512)
-    forecast = Forecaster(calibration, settings)
+    forecast = Forecaster(calibration, settings.spec)
     forecast.advance(60)
     assert any("512 samples in a batch" in doubt for doubt in forecast.value.doubts)
 
 
 def test_runs_whose_times_are_settings_are_not_forecast():
-    assert not can_forecast(Settings())  # simulated, without costs
-    assert can_forecast(Settings().changed(engine="dask"))
-    assert can_forecast(settings_of())
+    assert not can_forecast(Settings().cluster)  # simulated, without costs
+    assert can_forecast(Settings().changed(engine="dask").cluster)
+    assert can_forecast(settings_of().cluster)
 
 
 # in the session -------------------------------------------------------------------------------------------------------

@@ -7,16 +7,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..description import Description, HasDescription
-from ..engines.base import Cluster
-from ..engines.distributions import Deterministic, Distribution, Pareto
-from ..errors import BadInput, shown
-from ..formatting import bytes_text, count_text, number_text
-from ..problem import Problem
+from ...description import Description, HasDescription
+from ...engines.base import Cluster
+from ...engines.cluster_text import distribution_text
+from ...engines.distributions import Distribution, Pareto
+from ...errors import BadInput, shown
+from ...formatting import bytes_text, count_text, number_text, time_text
+from ...problem import Problem
+from ...strategies import STRATEGIES, Strategy
+from ...table import Table
+from ..arguments import as_cluster, as_problem, as_several, as_strategy
 from ..steady_state import PRECISION, ROUGH, SteadyState
-from ..strategies import STRATEGIES, Strategy, strategy_by_name
-from ..table import Table
-from .answers import three_answers, time_text
+from .answers import three_answers
 from .collectives import BOUND, MANY_MESSAGES, closed_form, messages_of_update
 from .explanation import explain
 from .inputs import Inputs, gather_inputs
@@ -173,7 +175,7 @@ class Advice(HasDescription):
         LabFigure
             A matplotlib Figure.
         """
-        from ..views.advice import bars
+        from ...views.advice import bars
 
         lines = [
             (
@@ -244,10 +246,7 @@ def advise(
     RingAllReduce: 18.1 ms a step, 67 kB on the busiest link
     SyncPS: 44.8 ms a step, 308 kB on the busiest link
     """
-    problem = Problem(problem) if isinstance(problem, str) else problem
-    for name, value, fields in (("problem", problem, ("objective",)), ("cluster", cluster, ("workers", "servers"))):
-        if isinstance(value, type) or not all(hasattr(value, field) for field in fields):
-            raise BadInput(f"{name}={shown(value)}: give a {name}, as in lk.train(problem, strategy, cluster).")
+    problem, cluster = as_problem("problem", problem), as_cluster("cluster", cluster)
     inputs = gather_inputs(problem, cluster, memory, latency, bandwidth, compute, calibration)
     found, refused = [], []
     for strategy in candidate_strategies(strategies, inputs.n):
@@ -279,11 +278,7 @@ def candidate_strategies(strategies: Iterable[Strategy | str] | None, workers: i
         parts = next((p for p in range(2, workers) if workers % p == 0), 1)
         shape: dict[str, Any] = {"hybrid": {"shape": f"{workers // parts}x{parts}"}} if parts > 1 else {}
         return [made(**shape.get(name, {})) for name, made in STRATEGIES.items()]
-    made = [strategy_by_name(s)() if isinstance(s, str) else s for s in strategies]
-    for strategy in made:
-        if not isinstance(strategy, Strategy):
-            raise BadInput(f"strategies: {shown(strategy)} is neither a strategy, as lk.SSP(s=1), nor the name of one.")
-    return made
+    return as_several("strategies", strategies, as_strategy)
 
 
 def _forecast(strategy: Strategy, f: Inputs) -> tuple[AdviceRow, SteadyState | None]:
@@ -348,10 +343,10 @@ def _inputs_text(f: Inputs) -> str:
     times = (
         (name, each) for name, each in (("c", f.cluster.compute), ("s", f.cluster.server_time)) if each is not None
     )
-    given = "".join(f"{name} = {_distribution_text(each)}, " for name, each in times)
+    given = "".join(f"{name} = {distribution_text(each)}; " for name, each in times)
     return (
         f"One step = {gradients}. N = {workers}, S = {f.servers}, M = {bytes_text(f.model)}, density "
-        f"{f.density:.3g}, {given}{wire}{memory}.{_measured_text(f)}"
+        f"{f.density:.3g}; {given}{wire}{memory}.{_measured_text(f)}"
     )
 
 
@@ -373,8 +368,3 @@ def _measured_text(f: Inputs) -> str:
     gradient = time_text(costs.gradient(f.objective.size, f.problem.batch_size))
     shared = f": {f.n:,} workers share {count_text(cores, 'core')}" if f.n > cores else ""
     return f" Measured costs, c = {gradient}{shared}."
-
-
-def _distribution_text(distribution: Distribution) -> str:
-    """Return a constant as a time, any other distribution as its name and parameters."""
-    return time_text(distribution.seconds) if isinstance(distribution, Deterministic) else distribution.describe()

@@ -9,19 +9,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..formatting import bytes_text
+from ...formatting import bytes_text
+from ...formatting import time_text as t
+from ..steady_state import PRECISION
 from .inputs import Inputs
-
-
-def time_text(seconds: float) -> str:
-    """Return a time as text with three digits: `57 us`, `12.3 ms`, `1.2 s`."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size or unit == "us":
-            return "0" if seconds == 0 else f"{seconds / size:.3g} {unit}"
-    raise AssertionError  # unreachable: the last unit fits all
-
-
-t = time_text
 
 
 def three_answers(f: Inputs, rows: Sequence[Any]) -> tuple[str, str, str]:
@@ -39,8 +30,8 @@ def _first(rows: Iterable[Any], *names: str) -> Any:
 
 
 def _same_time(one: Any, other: Any) -> bool:
-    """Whether the steps of two rows take the same time, to 2%, or as far as their intervals tell."""
-    return bool(abs(one.step - other.step) < max(0.02 * other.step, math.hypot(one.error, other.error)))
+    """Whether the steps of two rows take the same time, to `PRECISION`, or as far as their intervals tell."""
+    return bool(abs(one.step - other.step) < max(PRECISION * other.step, math.hypot(one.error, other.error)))
 
 
 def _least_memory(rows: Iterable[Any]) -> Any:

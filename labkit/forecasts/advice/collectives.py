@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import strategies as known
-from ..nn.split import split_pairs
-from ..roles.model_parallel.partitioning import replicas_and_parts
+from ... import strategies as known
+from ...nn.split import split_pairs
+from ...roles.model_parallel.partitioning import replicas_and_parts
 from .inputs import Inputs
 
 MANY_MESSAGES = 20_000  # of one update: more are not simulated

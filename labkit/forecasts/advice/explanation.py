@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..formatting import listed
+from ...formatting import listed
+from ...trace import Trace
+from ...trace.critical_path import PathParts, critical_path
+from ...trace.query import busy_share, staleness_between, traffic, traffic_by_node
+from ...trace.role_states import workers_of
+from ...trace.schema import APPLY
 from ..steady_state import SteadyState
-from ..trace import Trace
-from ..trace.critical_path import PathParts, critical_path
-from ..trace.query import busy_share, staleness_between, traffic, traffic_by_node
-from ..trace.role_states import workers_of
-from ..trace.schema import APPLY
 from .inputs import Inputs
 
 BUSY = 0.9  # share of time from which a link, a server or the workers are the bottleneck

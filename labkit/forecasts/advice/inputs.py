@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data import recipe_of
-from ..engines.distributions import Deterministic, Distribution, as_distribution
-from ..engines.simulated import SimulatedCluster
-from ..errors import BadInput, shown
-from ..nn import NullObjective, Recommender
-from ..problem import Problem
+from ...data import recipe_of
+from ...engines.distributions import Deterministic, Distribution, as_distribution
+from ...engines.simulated import SimulatedCluster
+from ...errors import BadInput, shown
+from ...nn import NullObjective, Recommender
+from ...problem import Problem
+from ..steady_state import timing_only
 
 if TYPE_CHECKING:
     from ..calibration import Calibration
@@ -95,7 +96,7 @@ def gather_inputs(
     """
     if memory is not None and not 0 < memory < math.inf:
         raise BadInput(f"memory={shown(memory)}: give bytes, greater than 0.")
-    timing = problem if problem.timing_only else replace(problem, timing_only=True)
+    timing = timing_only(problem)
     objective = timing.objective()
     assert isinstance(objective, NullObjective)
     simulated = _simulated(problem, cluster, latency, bandwidth, as_distribution("compute", compute), calibration)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from ..nn.index_sets import Boxes
-from ..roles.layout import Layout, RoleSpec
-from ..trace import Trace
+from ...nn.index_sets import Boxes
+from ...roles.layout import Layout, RoleSpec
+from ...trace import Trace
 from .inputs import Inputs
 
 

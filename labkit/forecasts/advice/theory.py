@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .. import strategies as known
+from ... import strategies as known
 
 CONSTANT = "constant times"
 FREE = "links free or constant times"

@@ -1,12 +1,11 @@
-"""Calibration: measure the costs of a cluster's processes, and forecast runs on clusters of any size.
+"""The measured costs of a cluster.
 
 `calibrate` runs short probes on a cluster (`probes`), fits the costs (`fits`) and returns a `Calibration`, whose `cluster` is a
-`SimulatedCluster` with these costs. `forecast` simulates strategies on it.
+`SimulatedCluster` with these costs.
 """
 
 from __future__ import annotations
 
 from .calibration import Calibration, calibrate
-from .forecast import Forecasts, forecast
 
-__all__ = ["Calibration", "Forecasts", "calibrate", "forecast"]
+__all__ = ["Calibration", "calibrate"]

@@ -10,24 +10,26 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engines.base import Cluster
-from ..engines.cluster_spec import ClusterSpec, slow_with
-from ..engines.costs import MAX_S, Costs, WorkCost
-from ..engines.distributions import Deterministic, Distribution, Measured, mean_seconds
-from ..engines.simulated import SimulatedCluster
-from ..errors import BadInput, shown
-from ..files import write_text
-from ..formats import Either, Form, Mismatch, Number, check, check_format
-from ..formatting import bytes_text, count_text, duration, listed
-from ..nn.index_sets import Boxes
-from ..options import check_number
-from ..paths import as_path, reason
-from ..problem import Problem
-from ..progress import TaskProgress, bar_for, check_progress
-from ..serialization import from_dict as decoded
-from ..serialization import to_dict as encoded
-from ..strategies import AsyncPS, HalvingDoubling, Strategy
-from ..table import Table
+from ...engines.base import Cluster
+from ...engines.cluster_spec import ClusterSpec, slow_with
+from ...engines.costs import MAX_S, Costs, WorkCost
+from ...engines.distributions import Deterministic, Distribution, Measured, mean_seconds
+from ...engines.simulated import SimulatedCluster
+from ...errors import BadInput, shown
+from ...files import write_text
+from ...formats import Either, Form, Mismatch, Number, check, check_format
+from ...formatting import bytes_text, count_text, listed, time_text
+from ...nn.index_sets import Boxes
+from ...options import check_number
+from ...paths import as_path, reason
+from ...problem import Problem
+from ...progress import TaskProgress, bar_for, check_progress
+from ...serialization import from_dict as decoded
+from ...serialization import to_dict as encoded
+from ...strategies import AsyncPS, HalvingDoubling, Strategy
+from ...table import Table
+from ..arguments import as_cluster, as_problem
+from ..steady_state import NEVER
 from .fits import fit_linear, fit_work, quantiles, split_drift
 from .hosts import Hosts
 from .probes import Cycle, Evaluations, mean_cycle, probe_cycle, probe_evaluations, probe_sharing, variants
@@ -272,7 +274,7 @@ class Calibration:
 
         def row(name: str, what: str, seconds: float) -> list[str]:
             half = self.repeatability.get(name)
-            return [name, what, duration(1e9 * seconds), "" if half is None else f"± {half:.0%}"]
+            return [name, what, time_text(seconds), "" if half is None else f"± {half:.0%}"]
 
         rows = [
             row("gradient", f"{samples:,} samples", c.gradient(parameters, samples)),
@@ -282,11 +284,11 @@ class Calibration:
         ]
         if self.evaluated:
             rows.append(row("evaluation", f"{self.evaluated:,} samples", c.evaluation(parameters, self.evaluated)))
-        rows += [row("work after a sleep", f"of {duration(1e9 * slept)}", more) for slept, more in c.wake]
+        rows += [row("work after a sleep", f"of {time_text(slept)}", more) for slept, more in c.wake]
         for held, more in c.cold:
             rows.append(["work on a shared core", bytes_text(held), f"+{more:.0%}", ""])
         if c.hosts > 1:
-            rows.append(["link", bytes_text(size), duration(1e9 * (self.latency + size / self.bandwidth)), ""])
+            rows.append(["link", bytes_text(size), time_text(self.latency + size / self.bandwidth), ""])
         where = f"{count_text(c.hosts, 'host')} with {count_text(c.cores, 'core')}"
         title = f"{self.problem}, {parameters:,} parameters, on {where}"
         for name, paced in (("gradients", self.pace), ("updates of servers", self.server_time)):
@@ -301,7 +303,7 @@ class Calibration:
         matplotlib.figure.Figure
             The figure.
         """
-        from ..views.calibration import calibration_figure
+        from ...views.calibration import calibration_figure
 
         spread = self.costs.spread
         factors = spread.durations if isinstance(spread, Measured) else (1.0,)
@@ -456,11 +458,7 @@ def calibrate(
     >>> print(f"{1000 * calibration.costs.gradient(1000, 32):.2f} ms")
     1.00 ms
     """
-    problem = Problem(problem) if isinstance(problem, str) else problem
-    if not isinstance(problem, Problem):
-        raise BadInput(f"problem={shown(problem)}: give a lk.Problem or the name of a data set.")
-    if not isinstance(cluster, Cluster):
-        raise BadInput(f"cluster={shown(cluster)}: give lk.DaskCluster(workers=4), for example.")
+    problem, cluster = as_problem("problem", problem), as_cluster("cluster", cluster)
     seconds, bar = check_number("seconds", seconds, 1, 3600), bar_for(check_progress(progress))
     problems = variants(problem)
     hosts = Hosts.of(cluster)
@@ -525,8 +523,8 @@ def shared_runs(problems: Sequence[Problem], workers: int) -> list[tuple[Problem
     a larger network.
     """
     power = 1 << max(1, workers.bit_length() - 1)  # a collective operation by halving and doubling
-    collective = HalvingDoubling(eval_every=10**9)
-    asynchronous = AsyncPS(eval_every=10**9)
+    collective = HalvingDoubling(eval_every=NEVER)
+    asynchronous = AsyncPS(eval_every=NEVER)
     return [
         (problems[0], asynchronous, workers),
         (problems[0], collective, power),

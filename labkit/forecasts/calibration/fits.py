@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..engines.costs import Linear, WorkCost
+from ...engines.costs import Linear, WorkCost
 
 SPREAD_POINTS = 200  # quantiles that stand for measured durations
 

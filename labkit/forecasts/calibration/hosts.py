@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..engines.base import Cluster
-from ..engines.dask import DaskCluster
-from ..engines.machine_limits import MAX_PROCESSES, free_memory, process_capacity, usable_cpus
+from ...engines.base import Cluster
+from ...engines.dask import DaskCluster
+from ...engines.machine_limits import MAX_PROCESSES, free_memory, process_capacity, usable_cpus
 
 
 @dataclass(frozen=True)

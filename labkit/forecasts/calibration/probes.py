@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from ..engines.base import Cluster, VirtualTimeEngine
-from ..engines.distributions import Deterministic
-from ..errors import ClusterError
-from ..problem import Problem
-from ..roles.budget import Budget
-from ..run import Run, train
-from ..strategies import AsyncPS, Strategy
-from ..trace.schema import APPLY, COMPUTE, EVALUATE, SEND
-from ..trace.trace import Trace
+from ...engines.base import Cluster, VirtualTimeEngine
+from ...engines.distributions import Deterministic
+from ...errors import ClusterError
+from ...problem import Problem
+from ...roles.budget import Budget
+from ...run import Run, train
+from ...strategies import AsyncPS, Strategy
+from ...trace.schema import APPLY, COMPUTE, EVALUATE, SEND
+from ...trace.trace import Trace
+from ..steady_state import NEVER
 
-NEVER = 10**9  # updates between two evaluations
 WARM_UP_S = 0.25  # at the beginning of each run, which is not measured; in virtual time, half of a probe
 LEAST_CYCLES = 5  # of one measurement, which takes longer than its share of the time if they are slow
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..engines.costs import Costs
-from ..engines.simulated import SimulatedCluster
-from ..problem import Problem
-from ..strategies import Strategy
+from ...engines.costs import Costs
+from ...engines.simulated import SimulatedCluster
+from ...problem import Problem
+from ...strategies import Strategy
+from ..steady_state import timing_only
 from .probes import probe_sharing
 
 GRADIENTS = 400  # of a simulated run
@@ -98,4 +99,4 @@ def simulated_rate(costs: Costs, run: Sharing) -> float:
     """Return the gradients per second of the simulated run, measured as those of the real one."""
     cluster = SimulatedCluster(workers=run.workers, compute=None, costs=costs)
     seconds = GRADIENTS / run.rate
-    return probe_sharing(replace(run.problem, timing_only=True), cluster, seconds, run.workers, run.strategy)[0]
+    return probe_sharing(timing_only(run.problem), cluster, seconds, run.workers, run.strategy)[0]

@@ -9,9 +9,9 @@ from typing import Any, assert_type
 import numpy as np
 
 import labkit as lk
-from labkit.advisor.advise import Advice
 from labkit.data import DataPartition, Dataset
 from labkit.engines.distributions import Distribution
+from labkit.forecasts.advice.advise import Advice
 from labkit.nn import SparseParameters
 from labkit.summary import Summary
 from labkit.views import LabFigure, Plots
