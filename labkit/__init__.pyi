@@ -70,6 +70,8 @@ from .roles import Pull as Pull
 from .roles import Push as Push
 from .roles import RoleSpec as RoleSpec
 from .roles import Round as Round
+from .roles import TaskGroup as TaskGroup
+from .roles import TaskQueue as TaskQueue
 from .roles import Weights as Weights
 from .roles import all_gather as all_gather
 from .roles import all_pushes as all_pushes

@@ -122,11 +122,6 @@ def make_plan(
     if seed is not None:
         problem = replace(problem, seed=seed)
     check_source(strategy)
-    if cluster.costs is not None and strategy.has_tasks:
-        raise BadInput(
-            f"{strategy.name} with costs: the costs of messages that arrive during a computation are not known. Simulate it "
-            "without costs."
-        )
     budget = (budget or Budget()).settled(problem)
     layout = with_backups(strategy.layout(problem, cluster.widened()), cluster.replicas, strategy.name)
     elastic = elastic_of(strategy, problem, cluster, layout, problem.seed)

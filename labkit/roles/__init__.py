@@ -13,6 +13,7 @@ from .messages import Ack, Chunk, Joined, Left, Message, Mix, Pull, Push, Weight
 from .replica import Centre, Replica
 from .servers import NewestWeights, post, pull, push, push_pull
 from .shard import Shard
+from .tasks import TaskGroup, TaskQueue
 
 __all__ = [
     "Accumulator",
@@ -38,6 +39,8 @@ __all__ = [
     "RoleSpec",
     "Round",
     "Shard",
+    "TaskGroup",
+    "TaskQueue",
     "Weights",
     "all_gather",
     "all_pushes",

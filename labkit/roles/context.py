@@ -162,6 +162,10 @@ class Context(ABC):
         -------
         TaskGroup
             The group, which starts tasks: `tasks.start(coroutine)`.
+
+        See Also
+        --------
+        TaskGroup : With an example.
         """
         return TaskGroup()
 

@@ -84,10 +84,10 @@ class TaskGroup:
     """
 
     def __init__(self) -> None:
-        self.role: RoleTasks | None = None  # while the block is open
-        self.host: Task | None = None  # the task whose block it is
-        self.tasks: list[Task] = []  # those that have not ended
-        self.error: BaseException | None = None  # the first one of its tasks
+        self._role: RoleTasks | None = None  # while the block is open
+        self._host: Task | None = None  # the task whose block it is
+        self._tasks: list[Task] = []  # those that have not ended
+        self._error: BaseException | None = None  # the first one of its tasks
 
     def start(self, coroutine: Coroutine[Any, Any, Any], name: str = "") -> None:
         """Start a task. It begins to run when the task that starts it awaits something.
@@ -106,12 +106,12 @@ class TaskGroup:
         """
         if not (inspect.isawaitable(coroutine) and hasattr(coroutine, "close")):
             raise RoleError(f"tasks.start({shown(coroutine)}): give a coroutine, as tasks.start(communicate(ctx)).")
-        if self.role is None:
+        if self._role is None:
             coroutine.close()
             raise RoleError("tasks.start(...): a task is started inside the block `async with ctx.tasks() as tasks`.")
         task = Task(coroutine, name or getattr(coroutine, "__name__", "task"), self)
-        self.tasks.append(task)
-        self.role.resume(task)
+        self._tasks.append(task)
+        self._role.resume(task)
 
     def queue(self) -> TaskQueue:
         """Return a queue, with which tasks of this role hand over to each other.
@@ -124,28 +124,28 @@ class TaskGroup:
         return TaskQueue()
 
     async def __aenter__(self) -> TaskGroup:
-        if self.role is not None:
+        if self._role is not None:
             raise RoleError("This task group is open: write `async with ctx.tasks() as tasks` for each block.")
         await effects.open_group(self)
         return self
 
     async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        assert self.role is not None
+        assert self._role is not None
         try:
             if error is None:
                 await effects.join(self)
         finally:
-            self.end_tasks()
-            self.role.closed(self)
-            self.role = None
-        if error is None and self.error is not None:  # its block has caught it
-            raise self.error
+            self._end_tasks()
+            self._role.closed(self)
+            self._role = None
+        if error is None and self._error is not None:  # its block has caught it
+            raise self._error
 
-    def end_tasks(self) -> None:
+    def _end_tasks(self) -> None:
         """End all tasks, the newest first."""
-        assert self.role is not None
-        while self.tasks:
-            self.role.end(self.tasks.pop())
+        assert self._role is not None
+        while self._tasks:
+            self._role.end(self._tasks.pop())
 
 
 class TaskQueue:
@@ -154,11 +154,26 @@ class TaskQueue:
     See Also
     --------
     TaskGroup.queue : Returns a queue.
+
+    Examples
+    --------
+    >>> async def announce(queue):
+    ...     print("second:", await queue.get())
+    >>> class Example(lk.RingAllReduce):
+    ...     async def worker(self, ctx, model, replica):
+    ...         async with ctx.tasks() as tasks:
+    ...             queue = tasks.queue()
+    ...             tasks.start(announce(queue))
+    ...             print("first")
+    ...             queue.put("the other task goes on")
+    >>> run = lk.train("moons", Example(), lk.SimulatedCluster(workers=1), lk.Budget(seconds=1)).wait()
+    first
+    second: the other task goes on
     """
 
     def __init__(self) -> None:
-        self.items: deque[Any] = deque()
-        self.waiting: deque[tuple[RoleTasks, Task]] = deque()  # tasks that wait for an item
+        self._items: deque[Any] = deque()
+        self._waiting: deque[tuple[RoleTasks, Task]] = deque()  # tasks that wait for an item
 
     def put(self, item: Any) -> None:
         """Append an item. The task that waits for it continues when the present task awaits something.
@@ -168,11 +183,11 @@ class TaskQueue:
         item : object
             The item.
         """
-        if self.waiting:
-            role, task = self.waiting.popleft()
+        if self._waiting:
+            role, task = self._waiting.popleft()
             role.resume(task, item)
         else:
-            self.items.append(item)
+            self._items.append(item)
 
     async def get(self) -> Any:
         """Remove the first item and return it; wait until there is one.
@@ -287,7 +302,7 @@ class RoleTasks:
         mark = effect[0] if effect.__class__ is tuple and effect else None
         if mark is OPEN:
             group: TaskGroup = effect[1]
-            group.role, group.host = self, task
+            group._role, group._host = self, task
             self._groups.append(group)
             self._ready.appendleft((task, None, None))
         elif not self._groups:
@@ -303,13 +318,13 @@ class RoleTasks:
             self._wait(task, effect[2][0])
         elif mark is GET:
             queue: TaskQueue = effect[1]
-            if queue.items:
-                self.resume(task, queue.items.popleft())
+            if queue._items:
+                self.resume(task, queue._items.popleft())
             else:
                 task.pending = queue
-                queue.waiting.append((self, task))
+                queue._waiting.append((self, task))
         elif mark is JOIN:
-            if effect[1].tasks:
+            if effect[1]._tasks:
                 task.pending = effect[1]
             else:
                 self.resume(task)
@@ -337,7 +352,7 @@ class RoleTasks:
             self._works.remove(pending)
             self._ended_work |= pending.begun and not pending.finished
         elif pending.__class__ is TaskQueue:
-            pending.waiting.remove((self, task))
+            pending._waiting.remove((self, task))
         else:
             self._ready = deque(entry for entry in self._ready if entry[0] is not task)
 
@@ -349,24 +364,24 @@ class RoleTasks:
     def _returned(self, task: Task) -> None:
         group = task.group
         assert group is not None
-        assert group.host is not None
-        group.tasks.remove(task)
-        if not group.tasks and group.host.pending is group:
-            self.resume(group.host)
+        assert group._host is not None
+        group._tasks.remove(task)
+        if not group._tasks and group._host.pending is group:
+            self.resume(group._host)
 
     def _failed(self, task: Task, error: BaseException) -> None:
         """End the other tasks of the group, and raise the error in its block."""
         group = task.group
         assert group is not None
-        assert group.host is not None
-        group.tasks.remove(task)
-        group.error = error
-        group.end_tasks()
-        self._interrupt(group.host, error)
+        assert group._host is not None
+        group._tasks.remove(task)
+        group._error = error
+        group._end_tasks()
+        self._interrupt(group._host, error)
 
     def _deadlock(self) -> RoleError:
         """Return the error for tasks that all wait for each other."""
-        tasks = [self._main, *(task for group in self._groups for task in group.tasks)]
+        tasks = [self._main, *(task for group in self._groups for task in group._tasks)]
         waits = "; ".join(
             f"{task.name} waits for {'a queue' if task.pending.__class__ is TaskQueue else 'its tasks'}"
             for task in tasks

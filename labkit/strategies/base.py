@@ -47,8 +47,6 @@ class Strategy(HasOptions, HasDescription):
         The kinds of message that roles send. Engines deliver `Joined` and `Left` only to strategies that list them.
     uses_servers : bool
         Whether the default layout has servers. If not, every worker has a replica of the model.
-    has_tasks : bool
-        Whether its roles have tasks (`Context.tasks`), which a calibrated simulation does not model.
     summary : str
         What the strategy does, in one line, for lists.
     description : str
@@ -102,7 +100,6 @@ class Strategy(HasOptions, HasDescription):
 
     messages: ClassVar[tuple[type[Message], ...]] = ()
     uses_servers: ClassVar[bool] = True
-    has_tasks: ClassVar[bool] = False
     summary: ClassVar[str] = ""  # one line, for lists
     # options of a problem that suits the strategy, if the default problem does not
     suggested_problem: ClassVar[dict[str, Any]] = {}

@@ -68,7 +68,6 @@ class BucketedAllReduce(Strategy):
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False
-    has_tasks: ClassVar[bool] = True
     summary: ClassVar[str] = "no server: workers sum buckets of layers during the backward pass; no staleness"
     description: ClassVar[str] = "a ring that sums during the backward pass: all wait for the slowest."
 

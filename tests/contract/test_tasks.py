@@ -154,6 +154,13 @@ def test_tasks_compute_and_communicate(engine):
     assert run.stopped_by == "finished"
 
 
+@pytest.mark.parametrize("cores", [1, 8])
+def test_tasks_compute_and_communicate_on_simulated_hosts(simulated, cores):
+    costs = lk.Costs(lk.WorkCost(1e-4), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), latency=1e-5, cores=cores)
+    run = simulated.wait(QUADRATIC, OneAfterTheOther(scripts=SCRIPTS), LIMIT, workers=3, time=0.005, costs=costs)
+    assert run.stopped_by == "finished"
+
+
 @dataclass(frozen=True)
 class Lonely(Script):
     """Two workers whose tasks wait for each other's messages."""
@@ -273,11 +280,3 @@ def test_a_group_with_tasks_begins_again(engine, on_loss):
         moves(run)
     assert run.wait_for("group restarted")
     ended(run)
-
-
-def test_a_role_with_tasks_has_no_costs(simulated):
-    cluster = lk.SimulatedCluster(workers=2, costs=lk.Costs())
-    with pytest.raises(lk.BadInput, match=r"BucketedAllReduce with costs: .* Simulate it"):
-        lk.train(DEEP, lk.BucketedAllReduce(), cluster, lk.Budget(updates=5))
-    with pytest.raises(lk.RoleError, match="not available with costs"):
-        lk.train(QUADRATIC, Exact(), cluster, LIMIT).wait()

@@ -101,7 +101,9 @@ def test_the_link_between_hosts_is_found():
     assert lk.Calibration.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
-@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.BucketedAllReduce()], ids=lambda s: s.name
+)
 @pytest.mark.parametrize("workers", [2, 6])
 def test_forecast_runs_are_those_of_the_true_costs(found, strategy, workers):
     """Also with more roles than cores, which the probes have not seen."""

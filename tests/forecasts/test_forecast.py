@@ -163,7 +163,7 @@ def test_advice_says_that_costs_were_measured_and_what_is_doubtful():
 
 
 @pytest.mark.parametrize("workers", [2, 4, 16])
-@pytest.mark.parametrize("strategy", ["sync-ps", "async-ps", "ring-all-reduce"])
+@pytest.mark.parametrize("strategy", ["sync-ps", "async-ps", "ring-all-reduce", "bucketed-all-reduce"])
 def test_advice_agrees_with_forecasts(workers, strategy):
     (simulated,) = forecast(strategy, KNOWN, workers=workers, seeds=1, budget=lk.Budget(samples=32 * 1280)).sweep.rows
     advised = lk.advise(PROBLEM, KNOWN.cluster(workers), [strategy]).best

@@ -32,7 +32,7 @@ def start(settings):
     return lk.train(settings.problem, settings.strategy, settings.cluster_on(None), settings.budget)
 
 
-@pytest.mark.parametrize("strategy", ["async-ps", "sync-ps", "ssp", "ring-all-reduce"])
+@pytest.mark.parametrize("strategy", ["async-ps", "sync-ps", "ssp", "ring-all-reduce", "bucketed-all-reduce"])
 def test_run_and_forecast_agree(calibration, strategy):
     settings = settings_of(strategy)
     forecast, run = Forecaster(calibration, settings.spec), start(settings)

@@ -8,6 +8,10 @@ polling costs nothing. The first job after a sleep takes longer, by an amount th
 core has to leave its idle state, and the caches contain nothing of the role. This applies to a wait for a message and to a wait
 for a timer, as the end of a paced gradient.
 
+A role has one thread, as on processes. If it has tasks (`roles/tasks.py`), it receives their messages before a piece of work
+begins, and while the paced rest of a piece passes, as `dask/worker/role.py` does. Messages that arrive during the work itself, or
+while the role sends or receives another one, stay in the inbox until then.
+
 The costs are inserted between the effects of a coroutine (`CostedCoroutine`), so strategies and the event loop are unchanged,
 and runs without costs execute none of this code.
 """
@@ -20,8 +24,10 @@ from typing import Any
 
 from ...errors import RoleError
 from ...random_streams import COMPUTE_TIME, SERVER_TIME, SPREAD, role_stream
-from ...roles.effects import COMPUTE
+from ...roles.effects import COMPUTE, TaskWait, TaskWork
+from ...roles.layerwise import GradientPiece
 from ...roles.messages import Message, copied_for_sending, payload_bytes
+from ...roles.tasks import RoleTasks
 from ...trace.recorder import MESSAGE
 from ...trace.schema import EVALUATION, SEND, nanoseconds
 from ..costs import Costs
@@ -30,7 +36,7 @@ from ..pacing import Pacing, WorkTimes
 from ..role_core import PHASE
 from .event_loop import DELIVER, DONE, EARLY, EventLoop
 from .network import LinkTimes, Mail, SimulatedNetwork
-from .role import WAIT, SimulatedRole, give_up
+from .role import WAIT, SimulatedRole, TimedWork, give_up
 from .scheduler import Core, Host, Job
 
 
@@ -113,9 +119,10 @@ class CostedCoroutine:
         if self._next is not None:
             step, self._next = self._next, None
             return step()
-        if isinstance(value, Message):
+        message = value.result if value.__class__ is TaskWait else value
+        if isinstance(message, Message):
             self._next = lambda: self._step(lambda: self._inner.send(value))
-            return self._role.receiving(value)
+            return self._role.receiving(message)
         return self._step(lambda: self._inner.send(value))
 
     def throw(self, error: BaseException) -> Any:
@@ -124,6 +131,10 @@ class CostedCoroutine:
 
     def close(self) -> None:
         self._inner.close()
+
+    def open(self, effect: Any) -> None:
+        """Let `RoleTasks` drive the coroutine from now on."""
+        self._inner = RoleTasks(self._inner, effect)
 
     def _step(self, step: Callable[[], Any]) -> Any:
         """Execute one step of the coroutine. If it has posted messages, its effect follows when they are sent."""
@@ -151,8 +162,8 @@ class HostedRole(SimulatedRole):
     """
 
     __slots__ = (
-        "_charged", "_deadline", "_demands", "_extra", "_mail", "_pacing", "_short", "_stopped", "_waiting_since", "_woken",
-        "_work", "_work_times", "core", "costs", "host", "network", "pinned",
+        "_charged", "_deadline", "_demands", "_extra", "_mail", "_pacing", "_selected", "_short", "_stopped", "_waiting_since",
+        "_woken", "_work", "_work_times", "core", "costs", "host", "network", "pinned",
     )  # fmt: skip
 
     host: Host
@@ -177,6 +188,7 @@ class HostedRole(SimulatedRole):
         self._extra = 0.0  # additional processor time (ns) of the next job, because the role has slept
         self._woken = False  # whether the role has slept before its next job
         self._work = "", 0.0  # the kind and the cost of the present work
+        self._selected: tuple[TaskWork, list[TaskWait]] | None = None  # the `SELECT` whose work a core executes
         self._pacing = Pacing()
         self._deadline: int | None = None  # the time (ns) of a timer after which the role has not executed anything yet
         self._waiting_since = 0
@@ -189,7 +201,8 @@ class HostedRole(SimulatedRole):
 
         `parameters`, `samples`: the size of the network and of a batch, which determine the time of a gradient. A piece of a
         gradient, as the backward pass of a stage for a micro-batch, takes half of the fixed time, because one gradient
-        consists of two passes; its share of the parameters, which are read for every micro-batch; and its share of the products.
+        consists of two passes (a backward pass layer by layer divides it equally); its share of the parameters, which are read
+        for every micro-batch; and its share of the products.
         An update with several gradients takes as long as that many updates, because each of them is read.
         """
         kind, index = self.spec.kind, self.spec.index
@@ -213,7 +226,8 @@ class HostedRole(SimulatedRole):
                 return work(parameters, samples) * cost * unit()
             divided = getattr(part, "micro_batches", 1)
             sized = divided * (work(parameters, samples / divided) - work.fixed)  # what depends on the size
-            return (work.fixed / 2 + sized * cost) * unit()
+            pieces = len(part.pieces) if args and isinstance(args[0], GradientPiece) else 1  # of a backward pass
+            return (work.fixed / 2 / pieces + sized * cost) * unit()
 
         def update_time(part: Any, cost: float, args: tuple[Any, ...]) -> float:
             gradients = args[0] if args else None
@@ -242,12 +256,15 @@ class HostedRole(SimulatedRole):
         super().suspend()
 
     def resume(self) -> None:
-        job = self._stopped
+        job, before = self._stopped, self._suspended
         super().resume()
-        if not self._suspensions and job is not None:
-            self._stopped = None
-            if self._working is not None or self._charged:
-                self.host.start(self, job.left, job.began)
+        if self._suspensions or before is None:
+            return
+        delay, self._stopped = self._loop.now - before.since, None  # the rest of a paced duration follows the thaw
+        if self._deadline is not None:
+            self._deadline += delay
+        if job is not None and (self._working is not None or self._charged):
+            self.host.start(self, job.left, job.began + delay if job.began >= 0 else job.began)
 
     # costs ------------------------------------------------------------------------------------------------------------
 
@@ -279,20 +296,23 @@ class HostedRole(SimulatedRole):
             self._start(cost * 1e9)
             return WAIT
         try:
-            part = getattr(fn, "__self__", None)
-            kind = self.kind_of_work(part)
+            kind = self.kind_of_work(getattr(fn, "__self__", None))
         except RoleError as error:
             self._raise_in_coroutine(error)
             return WAIT
         if unless is not None and any(m.__class__ is unless for m in self.inbox):
             return self._call(give_up, (fn,))
-        duration = self._demands[kind](part, cost, args)
-        self.since = self._loop.now
-        self._working, self._unless = (fn, args, PHASE[kind]), unless
+        self._unless = unless
         self.token += 1
+        self._begin_work(kind, fn, args, cost)
+        return WAIT
+
+    def _begin_work(self, kind: str, fn: Any, args: tuple[Any, ...], cost: float) -> None:
+        duration = self._demands[kind](getattr(fn, "__self__", None), cost, args)
+        self.since = self._loop.now
+        self._working = fn, args, PHASE[kind]
         self._work, self._work_times.factor = (kind, cost), self.factor
         self._start(duration)
-        return WAIT
 
     def job_finished(self, began: int) -> None:
         """Handle the end of a job that a core began to execute at `began`: the role continues, or waits until the duration of
@@ -305,7 +325,8 @@ class HostedRole(SimulatedRole):
         if self._charged:
             self._charged, mail, self._mail = False, self._mail, None
             if mail is not None:
-                self.counters.phases[SEND] += now - began
+                if self._piece is None:  # communication during computing is hidden
+                    self.counters.phases[SEND] += now - began
                 posted = self.network.outboxes.get(self.name)
                 if posted and posted[0] is mail:
                     del posted[0]
@@ -313,11 +334,13 @@ class HostedRole(SimulatedRole):
             self.drive(None)
             return
         kind, cost = self._work
-        if not self._work_times.paced(kind):
+        paced = self._work_times.paced(kind)
+        end = self._pacing.deadline(began, self._work_times.duration(kind, cost, now - began)) if paced else now
+        if self._selected is not None:
+            self._begin_rest(end, paced)
+        elif not paced:
             self.work_done()
-            return
-        end = self._pacing.deadline(began, self._work_times.duration(kind, cost, now - began))
-        if end > now:
+        elif end > now:
             self._slept(end - now)
             self._deadline = end
             self._loop.schedule(end, EARLY, DONE, self, self.token)
@@ -325,17 +348,96 @@ class HostedRole(SimulatedRole):
             self._pacing.ended(end, now)
             self.work_done()
 
-    def _open(self, effect: tuple[Any, ...]) -> Any:
-        return self._select(None, [])
+    # tasks ------------------------------------------------------------------------------------------------------------
 
-    def _select(self, work: Any, waits: Any) -> Any:
-        """Raise an error in the coroutine: the costs of messages that arrive during work are not modelled."""
-        error = RoleError(
-            "ctx.tasks() and ctx.recv(tag=...) are not available with costs: the costs of a message that arrives during a "
-            "computation are not known. Simulate the strategy without costs."
-        )
-        self._raise_in_coroutine(error)
+    def _open(self, effect: tuple[Any, ...]) -> Any:
+        self._coroutine.open(effect)
+
+    def _select(self, work: TaskWork | None, waits: list[TaskWait]) -> Any:
+        """Receive a message, or begin `work`, or wait until it is done or one of `waits` is over, as `RealRole` does."""
+        self._selects, now = True, self._loop.now
+        if self._piece is not None and self._piece.work is not work:
+            self._cancel_piece()
+        first = self.begin_waits(waits, now)
+        if work is not None and work.finished:
+            return work
+        over = self.take_first(waits)
+        if over is not None:
+            return over
+        if first is not None and first.until <= now:
+            return self._at_once() or first
+        if work is not None and not work.begun:
+            self._begin_piece(work)
+            if work.finished:
+                return work
+            self._selected = work, waits
+            return WAIT
+        if self._piece is not None and self._rest_over(paced=True):
+            return work
+        if work is None and not waits:
+            return None
+        if self._deadline is not None:  # the role has nothing to execute after the end of paced work
+            self._pacing.ended(self._deadline, now)
+            self._deadline = None
+        self._waiting_since = now
+        self._wait_for_tasks(waits, first)
         return WAIT
+
+    def _begin_piece(self, work: TaskWork) -> None:
+        work.begun = True
+        try:
+            kind = self.kind_of_work(getattr(work.fn, "__self__", None))
+        except RoleError as error:
+            work.finished, work.error = True, error
+            return
+        self._begin_work(kind, work.fn, work.args, work.cost)
+
+    def _begin_rest(self, end: int, paced: bool) -> None:
+        """Continue after the processor time of the work of a task: it is done, or its paced rest passes until `end` (ns)."""
+        assert self._selected is not None
+        (work, waits), self._selected = self._selected, None
+        self._piece = piece = TimedWork(self, work, PHASE[self._work[0]], end)
+        self._unless = work.unless
+        value: Any = work
+        if not self._rest_over(paced):
+            piece.schedule(self._loop)
+            value = self._select(work, waits)
+        if value is not WAIT:
+            self.drive(value)
+
+    def _rest_over(self, paced: bool) -> bool:
+        """Cancel the work in progress of a task if a message of the kind `unless` has arrived, or complete it if its duration has
+        passed. Returns whether it is over.
+        """
+        piece, now, unless = self._piece, self._loop.now, self._unless
+        assert piece is not None
+        if unless is not None and any(m.__class__ is unless for m in self.inbox):
+            self._cancel_piece()
+        elif piece.end <= now:
+            if paced:
+                self._pacing.ended(piece.end, now)
+            self._complete_piece()
+        return self._piece is None
+
+    def piece_done(self) -> None:
+        if self._waits is None:  # the role is busy with a message: its next `SELECT` completes the work
+            return
+        assert self._piece is not None
+        self._slept(self._loop.now - self._waiting_since)
+        self._deadline = self._piece.end
+        super().piece_done()
+
+    def _cancel_piece(self) -> None:
+        self._pacing.ended(0, 0)  # its duration contains the earlier lateness
+        super()._cancel_piece()
+
+    def _offer(self) -> None:
+        if self._piece is None or self._waits is not None:  # else the role is busy: its next `SELECT` receives
+            super()._offer()
+
+    def _resume_tasks(self, over: TaskWait | TaskWork) -> None:
+        self._woken_by_message()
+        super()._resume_tasks(over)
 
     # waiting ----------------------------------------------------------------------------------------------------------
 
@@ -345,17 +447,24 @@ class HostedRole(SimulatedRole):
             self._waiting_since = self._loop.now
 
     def wait_over(self) -> None:
-        self._slept(self._loop.now - self.since)
+        self._slept(self._loop.now - (self.since if self._waits is None else self._waiting_since))
         super().wait_over()
 
     def deliver(self, message: Message) -> None:
-        """Process a message that has arrived. A role that has waited for longer than it polls has slept."""
         waiting = self.waiting
         if waiting is not None and message.__class__ in waiting and self._wait_sender in (None, message.sender):
-            waited, polling = self._loop.now - self._waiting_since, nanoseconds(self.costs.polling)
-            # A waiting role first polls, as on processes. It yields its core meanwhile, so polling takes no time from other
-            # roles (measured: about 5% of a core per worker).
-            if waited >= polling or not self._short:
-                self._slept(waited)
-            self._short = waited < polling
+            self._woken_by_message()
         super().deliver(message)
+
+    def _woken_by_message(self) -> None:
+        """Account for the end of a wait. A role that has waited for longer than it polls has slept; during the paced rest of work
+        it does not poll.
+        """
+        waited, polling = self._loop.now - self._waiting_since, nanoseconds(self.costs.polling)
+        # A waiting role first polls, as on processes. It yields its core meanwhile, so polling takes no time from other
+        # roles (measured: about 5% of a core per worker).
+        polls = self._piece is None
+        if waited >= polling or not (polls and self._short):
+            self._slept(waited)
+        if polls:
+            self._short = waited < polling

@@ -88,8 +88,8 @@ class TimedWork:
         self.token = 0
 
     def schedule(self, loop: EventLoop) -> None:
-        """Schedule its end."""
-        loop.schedule(self.end, EARLY, DONE, self, self.token)  # type: ignore[arg-type]
+        """Schedule its end. It may have passed, if the role was suspended when it was busy with a message."""
+        loop.schedule(max(loop.now, self.end), EARLY, DONE, self, self.token)  # type: ignore[arg-type]
 
     def work_done(self) -> None:
         """Handle the event of the loop."""
@@ -401,7 +401,7 @@ class SimulatedRole(RoleCore):
 
     def _select(self, work: TaskWork | None, waits: list[TaskWait]) -> Any:
         """Begin `work`, unless it is in progress, and wait until it is done or one of `waits` is over."""
-        self._selects, loop, now = True, self._loop, self._loop.now
+        self._selects, now = True, self._loop.now
         if self._piece is not None and self._piece.work is not work:
             self._cancel_piece()
         if work is not None and not work.begun:
@@ -417,13 +417,18 @@ class SimulatedRole(RoleCore):
             return self._at_once() or first
         if work is None and not waits:
             return None
+        self._wait_for_tasks(waits, first)
+        return WAIT
+
+    def _wait_for_tasks(self, waits: list[TaskWait], first: TaskWait | None) -> None:
+        """Wait until the work in progress is done or one of `waits` is over; `first`: the one whose timeout ends first."""
+        loop = self._loop
         self._waits = waits
         if self._piece is None:
-            self.since = now
+            self.since = loop.now
         self.token += 1
         if first is not None:
             loop.schedule(first.until, LATE if first.kinds else EARLY, self._wake, self, self.token)
-        return WAIT
 
     def _begin_piece(self, work: TaskWork) -> None:
         """Begin work of a task. It is over at once if a message of the kind `unless` has arrived before."""
@@ -496,6 +501,13 @@ class SimulatedRole(RoleCore):
 
     def piece_done(self) -> None:
         """Complete the work of a task, whose duration has passed."""
+        work = self._complete_piece()
+        if self._waits is not None:  # else it is resumed in this instant anyway
+            self._waits = None
+            self.token += 1
+            self.drive(work)
+
+    def _complete_piece(self) -> TaskWork:
         piece, now, counters = self._piece, self._loop.now, self.counters
         assert piece is not None
         work = piece.work
@@ -511,10 +523,7 @@ class SimulatedRole(RoleCore):
             raise
         except BaseException as error:
             work.error = error
-        if self._waits is not None:  # else it is resumed in this instant anyway
-            self._waits = None
-            self.token += 1
-            self.drive(work)
+        return work
 
     def _job_of(self, fn: Any) -> Job:
         """Return the duration and phase of work by its kind: see `RoleCore.kind_of_work`."""

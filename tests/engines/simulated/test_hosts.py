@@ -293,7 +293,7 @@ def test_texts_that_are_no_costs_are_refused(change, why):
 
 @pytest.mark.parametrize("strategy", [
     lk.AsyncPS(), lk.SyncPS(), lk.SSP(s=1), lk.RingAllReduce(), lk.LocalSGD(), lk.Pipeline(), lk.BackupWorkers(),
-    lk.ADPSGD(), lk.KAsync(), lk.EASGD(), lk.FSDP(), lk.TensorParallel(),
+    lk.ADPSGD(), lk.KAsync(), lk.EASGD(), lk.FSDP(), lk.TensorParallel(), lk.BucketedAllReduce(),
 ], ids=lambda s: s.name)  # fmt: skip
 def test_every_strategy_runs_with_costs_and_repeats_exactly(strategy):
     given = costs(

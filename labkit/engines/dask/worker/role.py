@@ -210,9 +210,9 @@ class RealRole(RoleCore):
         """Send `message` to role `to`, without blocking. Returns its payload bytes."""
         counters, began = self.counters, self._monotonic()  # cheaper than `_now`; a sending role is not paused
         size = self._endpoint.send(to, message, category, counters.computed or counters.steps or counters.activations)
-        if (
-            message.__class__ is not Snapshot
-        ):  # a snapshot is sent while the shard applies gradients, and this time is counted already
+        # A snapshot is sent while the shard applies gradients, messages of tasks while the pace of a piece of work passes: this
+        # time is counted already.
+        if self._piece is None and message.__class__ is not Snapshot:
             counters.phases[SEND] += self._monotonic() - began
         return size
 
