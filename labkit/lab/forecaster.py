@@ -13,7 +13,21 @@ from dataclasses import replace
 
 from ..calibration import Calibration
 from ..engines.active_faults import ActiveFaults
-from ..engines.commands import Command, Cut, Delay, Drop, End, Executed, Freeze, Join, Kill, Leave, SetOptions, Slow
+from ..engines.commands import (
+    Command,
+    Cut,
+    Delay,
+    Drop,
+    End,
+    Executed,
+    Freeze,
+    Join,
+    Kill,
+    Leave,
+    Limit,
+    SetOptions,
+    Slow,
+)
 from ..errors import LabkitError
 from ..formatting import short
 from ..run import Run
@@ -23,7 +37,7 @@ from ..views.forecast import ForecastPart, RunForecast
 from .settings import Settings
 
 SLICE = 0.02  # most wall seconds between two looks at the clock
-NOT_FORECAST: tuple[type[Command], ...] = (Kill, Freeze, Cut, Drop, Delay, Join, Leave)
+NOT_FORECAST: tuple[type[Command], ...] = (Kill, Freeze, Cut, Drop, Delay, Limit, Join, Leave)
 
 
 def can_forecast(settings: Settings) -> bool:
