@@ -6,6 +6,7 @@ from . import (
     accuracy,
     forecast,
     forecast_on_hosts,
+    overlap,
     recording,
     recovery,
     round_trip,
@@ -29,6 +30,7 @@ BENCHMARKS: tuple[Benchmark, ...] = tuple(
         recovery,
         round_trip,
         slow_worker,
+        overlap,
         forecast,
         forecast_on_hosts,
     )

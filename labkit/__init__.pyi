@@ -17,6 +17,7 @@ from .engines.commands import Delay as Delay
 from .engines.commands import Drop as Drop
 from .engines.commands import Freeze as Freeze
 from .engines.commands import Kill as Kill
+from .engines.commands import Limit as Limit
 from .engines.commands import Slow as Slow
 from .engines.costs import Costs as Costs
 from .engines.costs import Linear as Linear

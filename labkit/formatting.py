@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from numbers import Integral
 
 TIMES = (("s", 1e9), ("ms", 1e6), ("us", 1e3))
+UNITS_OF_BYTES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
+BYTES = re.compile(rf"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*({'|'.join(UNITS_OF_BYTES)})?(?:/s)?")
 
 
 def count_text(number: int, noun: str) -> str:
@@ -43,11 +45,22 @@ def number_texts(values: Sequence[float]) -> list[str]:
 
 def bytes_text(count: float) -> str:
     """Return a number of bytes with three significant digits: `999 B`, `1.23 kB`, `9.84 MB`, `2,500 TB`. 1 kB is 1000 B."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)):
+    for unit, size in UNITS_OF_BYTES.items():
         if count >= 0.9995 * size:
             value = count / size
             return f"{value:,.0f} {unit}" if value >= 99.95 else f"{value:.3g} {unit}"
     return f"{count:.3g} B"
+
+
+def bandwidth_text(bandwidth: float | None) -> str:
+    """Return the limit of the bandwidth of a role as the end of a sentence: `is limited to 10 MB/s`."""
+    return "has no limited bandwidth" if bandwidth is None else f"is limited to {bytes_text(bandwidth)}/s"
+
+
+def bytes_from_text(text: str) -> float | None:
+    """Return the number of bytes, or of bytes/s, that a text means: `10MB/s`, `1.5 kB`, `1e6`; None if it means none."""
+    found = BYTES.fullmatch(text.strip())
+    return None if found is None else float(found[1]) * UNITS_OF_BYTES[found[2] or "B"]
 
 
 def decimals(value: float) -> str:

@@ -19,11 +19,12 @@ import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, overload
 
 import numpy as np
 
 from .errors import BadInput, lacks, shown
+from .formatting import bytes_from_text
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 else:
     Converted = Annotated
 
+RATE = "bytes/s"
 TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -58,7 +60,7 @@ class Option:
 
     - `low`, `high`: limits; None: no limit. `unit`: "s", "bytes" or "bytes/s".
     - `log`: a slider should have a logarithmic scale. `live`: the option may change during a run.
-    - `choices`: the allowed values. `optional`: None is allowed.
+    - `choices`: the allowed values. `optional`: None is allowed. A number of "bytes/s" may be given as text: "10MB/s".
     - For options whose values are objects: `names`, the classes that can be named in text; `read(text)` returns the value of a
       text or raises `BadInput`; `write(value)` returns the text of a value, or None if it has no text.
     """
@@ -90,6 +92,8 @@ def option(
     read: Callable[[str], Any],
     write: Callable[[Any], str | None],
 ) -> Any: ...
+@overload  # a number that can also be given as text
+def option(default: float | None, *, low: float, high: float, unit: Literal["bytes/s"], help: str = "") -> Any: ...
 @overload
 def option(
     default: T,
@@ -216,7 +220,8 @@ def _plain_type(hint: Any) -> tuple[type, bool]:
     `check_option` cannot check; the class with the option checks it.
     """
     if typing.get_origin(hint) is Annotated:  # Converted
-        return object, _plain_type(hint.__origin__)[1]
+        kind, optional = _plain_type(hint.__origin__)
+        return (kind if kind is float else object), optional
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         inner = [a for a in typing.get_args(hint) if a is not type(None)]
         return _plain_type(inner[0])[0] if len(inner) == 1 else object, len(inner) < len(typing.get_args(hint))
@@ -353,6 +358,7 @@ def describe(k: Option) -> str:
         elif k.high is not None:
             text += f", at most {limit_text(k.high)}"
         text += f" {k.unit}" if k.unit else ""
+        text += " (or a text, as '10MB/s')" if k.unit == RATE else ""
     elif k.type is str:
         text = f"text, as {k.default!r}"
     else:
@@ -458,6 +464,8 @@ def check_option(owner: str, k: Option, value: Any) -> Any:
             raise bad
         return value
     if k.type in (int, float):
+        if isinstance(value, str) and k.unit == RATE:
+            value = bytes_from_text(value) or value
         number = as_number(value, k.type)
         if number is None or not (k.type is int or math.isfinite(number) or k.high == math.inf):
             raise bad

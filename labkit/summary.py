@@ -8,11 +8,11 @@ from typing import Any
 from .description import Description, HasDescription
 from .formatting import bytes_text, count_text, number_text
 from .trace import Trace, ledger, summary
-from .trace.events import LinkCut, LinkDelayed, LinkLossy, RoleFrozen, RoleKilled, RoleSlowed
+from .trace.events import LinkCut, LinkDelayed, LinkLossy, RoleFrozen, RoleKilled, RoleLimited, RoleSlowed
 from .trace.schema import seconds
 
 # commands that undo a fault are in the log only
-FAULTS = (RoleKilled, RoleFrozen, RoleSlowed, LinkDelayed, LinkLossy, LinkCut)
+FAULTS = (RoleKilled, RoleFrozen, RoleSlowed, RoleLimited, LinkDelayed, LinkLossy, LinkCut)
 FAULTS_NAMED = 3
 HIGH_BASELINE = 0.6  # accuracy of a constant answer: above that of two classes that are about equally frequent
 

@@ -73,7 +73,12 @@ DATACLASSES = {
     and cls.__name__ not in ("AdviceRow", "Calibration", "Forecasts", "Guess", "Layout", "RoleSpec",
         "Scalability", "StepCosts", "Sweep")
 }  # fmt: skip
-NEEDED = {"Delay": {"a": "worker-0"}, "Drop": {"a": "worker-0"}, "Partition": {"a": "worker-0"}}
+NEEDED = {
+    "Limit": {"roles": "worker-0"},
+    "Delay": {"a": "worker-0"},
+    "Drop": {"a": "worker-0"},
+    "Partition": {"a": "worker-0"},
+}
 NEEDED |= {"Table": {"columns": ["a"], "rows": [[1]]}}
 NEEDED |= {"Cosine": {"total": 10}, "StepDecay": {"every": 10}, "Warmup": {"updates": 10}}
 
@@ -190,6 +195,7 @@ METHODS = {
     "thaw": {"role": "worker-0"},
     "cut": {"role": "worker-0", "peer": "server-0"},
     "reconnect": {"role": "worker-0", "peer": "server-0"},
+    "limit": {"role": "worker-0", "bandwidth": 1e6},
     "delay": {"role": "worker-0", "seconds": 0.1, "peer": "server-0"},
     "drop": {"role": "worker-0", "chance": 0.1, "peer": "server-0"},
     "sentence": {"t": 0.1, "reference": None},

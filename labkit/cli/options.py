@@ -54,8 +54,8 @@ EXTRA_OPTIONS = {  # options that are not in the specification: (section at whos
                 "help": "An option of the data set, as rows=100000 of clicks; repeatable."}),
     "faults": ("Cluster", ["--fault", "faults"], {"multiple": True, "metavar": "FAULT",
                "help": "A fault to inject, with its time in s: kill:worker-1@2.0, freeze:worker-1@1-3, slow:worker-2:5@2-4, "
-               "delay:worker-1:server-0:0.1, drop:worker:server:0.05, partition:worker-1:*@2-4, preempt:worker:0.01; "
-               "repeatable."}),
+               "limit:worker-1:10MB/s, delay:worker-1:server-0:0.1, drop:worker:server:0.05, partition:worker-1:*@2-4, "
+               "preempt:worker:0.01; repeatable."}),
 }  # fmt: skip
 REPEATABLE = ("hidden", "slow")  # may be repeated; the values are joined with commas
 METAVARS = {

@@ -3,22 +3,24 @@
 A command without an end is *manual*: for each role or link that it concerns, it replaces the last manual command. A *temporary*
 fault acts from its start to its `End`, which restores what was there before.
 
-- *Amounts* (slowdowns, delays, chances of loss) are composed of what is normal for the cluster, of the last manual command, and
-  of all temporary faults that act: slowdowns are multiplied, delays are added, losses are independent.
+- *Amounts* (slowdowns, bandwidths, delays, chances of loss) are composed of what is normal for the cluster, of the last manual
+  command, and of all temporary faults that act: slowdowns are multiplied, the lowest bandwidth counts, delays are added, losses
+  are independent.
 - *Conditions* (frozen, cut) hold as long as there is a reason for them. `Thaw` and `Reconnect` remove all reasons at once.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import reduce
 from operator import add, mul, or_
 from typing import Generic, TypeVar
 
-from .commands import Delay, Drop, End, Lasting, Slow
+from .commands import Delay, Drop, End, Lasting, Limit, Slow
 
-Amount = Slow | Delay | Drop
+Amount = Slow | Limit | Delay | Drop
 Reason = Lasting | None  # a temporary fault; None: a manual command
 Process = TypeVar("Process", bound=Hashable)
 
@@ -58,10 +60,10 @@ class _Amounts:
 
 
 class ActiveFaults:
-    """The slowdowns of roles, and the delays and losses of links. `slow`: {role: slowdown factor} of the cluster."""
+    """The slowdowns and bandwidths of roles, and the delays and losses of links. `slow`: {role: factor} of the cluster."""
 
     def __init__(self, slow: Mapping[str, float] | None = None):
-        self._slow = _Amounts(mul, 1.0, slow or {})
+        self._slow, self._bandwidths = _Amounts(mul, 1.0, slow or {}), _Amounts(min, math.inf, {})
         self._delays, self._losses = _Amounts(add, 0.0, {}), _Amounts(lambda p, q: p + q - p * q, 0.0, {})
 
     def apply(self, command: Amount | End) -> float:
@@ -71,6 +73,9 @@ class ActiveFaults:
         match fault:
             case Slow(role=role, factor=amount):
                 amounts, targets = self._slow, (role,)
+            case Limit(bandwidth=bandwidth):
+                amounts, targets = self._bandwidths, (fault.role,)
+                amount = math.inf if bandwidth is None else bandwidth
             case Delay(seconds=amount):
                 amounts, targets = self._delays, _targets(fault.role, fault.peer)
             case Drop(chance=amount):
@@ -84,6 +89,10 @@ class ActiveFaults:
     def slowdown(self, role: str) -> float:
         """Return how many times slower than its distribution `role` computes."""
         return self._slow.total(role)
+
+    def bandwidth(self, roles: Iterable[str]) -> float:
+        """Return the bandwidth of the node of these roles, in bytes/s; infinity if it is not limited."""
+        return min(map(self._bandwidths.total, roles))
 
     def delay(self, role: str, peer: str) -> float:
         """Return the delay of messages between two roles, in seconds."""

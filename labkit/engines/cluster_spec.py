@@ -106,7 +106,7 @@ class ClusterSpec:
         help="time of one piece of server work",
     )
     latency: float = option(0.0, low=0.0, high=1e3, unit="s", help="time of every message from node to node")
-    bandwidth: float = option(
+    bandwidth: Converted[float, str] = option(
         math.inf, low=1.0, high=math.inf, unit="bytes/s", help="what every node can send, and receive"
     )
     slow: Converted[dict[str, float], Mapping[str, float] | None] = option(

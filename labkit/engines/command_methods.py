@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol, Self, TypeVar
 
-from .commands import EVERY, Command, Cut, Delay, Drop, Freeze, Kill, Reconnect, Restart, Slow, Thaw
+from .commands import EVERY, Command, Cut, Delay, Drop, Freeze, Kill, Limit, Reconnect, Restart, Slow, Thaw
 
 
 class Executes(Protocol):
@@ -117,6 +117,20 @@ def reconnect(self: Target, role: str, peer: str | None = None) -> Target:
         The other end. By default all links of `role` are reconnected.
     """
     return self.execute(Reconnect(role, peer))
+
+
+def limit(self: Target, role: str, bandwidth: float | str | None) -> Target:
+    """Limit the bandwidth of the node of a role, in both directions.
+
+    Parameters
+    ----------
+    role : str
+        The role, as "worker-2".
+    bandwidth : float or str or None
+        The bytes per second that the node can send, and receive, as 10e6 or "10MB/s", at least 1000; None undoes it. Messages
+        that are on their way keep their time.
+    """
+    return self.execute(Limit(role, bandwidth))
 
 
 def delay(self: Target, role: str, seconds: float, peer: str | None = None) -> Target:

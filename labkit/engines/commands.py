@@ -4,6 +4,7 @@
     lk.Kill("worker-1", at=2.0, restart=False)              kill:worker-1:for-good@2
     lk.Slow("worker-2", 5, during=(2, 4))                   slow:worker-2:5@2-4
     lk.Drop("worker", "server", 0.05)                       drop:worker:server:0.05
+    lk.Limit("worker-1", "10MB/s")                          limit:worker-1:10MB/s
     Restart("worker-1", at=8.0)                             restart:worker-1@8
     Cut("worker-0", "server-0", at=3.0)                     cut:worker-0:server-0@3
     SetOptions({"learning_rate": 0.2}, at=7.25)             set:learning_rate:0.2@7.25
@@ -20,13 +21,14 @@ have.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from ..errors import BadInput, nearest, shown
-from ..options import HasOptions, option
+from ..options import Converted, HasOptions, option
 from ..trace.schema import nanoseconds
 from .plan import Plan, find_role
 
@@ -37,6 +39,7 @@ During = tuple[float, float | None] | None
 
 EVERY = "*"
 FOR_GOOD = "for-good"
+NONE = "none"  # of a part that is None
 LATEST = 1e10  # engine seconds; virtual time ends earlier
 NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?"
 TIMES = re.compile(rf"({NUMBER})(?:-({NUMBER})?)?")
@@ -179,8 +182,10 @@ class Command(HasOptions):
                 if not _is_number(word):
                     return None
                 values[part] = float(word)
+            elif kinds[part] == "Who":
+                values[part] = tuple(word.split(","))
             else:
-                values[part] = tuple(word.split(",")) if kinds[part] == "Who" else word
+                values[part] = None if word == NONE else word
         return values
 
     # dict -------------------------------------------------------------------------------------------------------------
@@ -407,6 +412,65 @@ class Slow(Lasting):
     word, parts, example = "slow", ("role", "factor"), "slow:worker-2:5@2.0-4.0"
 
 
+@dataclass(frozen=True)
+class Limit(Lasting):
+    """Fault: limits the bandwidth of the nodes of roles.
+
+    The node sends its messages one after the other, in the order of sending, and receives them one after the other, each for
+    bytes / bandwidth seconds, and latencies are added. If both ends of a link are limited, or the cluster has a `bandwidth`, too,
+    the slower one counts. A message that is on its way when the limit changes keeps its time, also if that is long. Links within
+    a node, and the messages of the evaluation, are not limited.
+
+    Parameters
+    ----------
+    roles : str or tuple of str
+        The name of a role, a kind of role ("worker": all workers), a tuple of these, or "*", every role.
+    during : tuple of float, optional
+        (start, stop): the same as `at=start, until=stop`.
+
+    See Also
+    --------
+    Run.limit : Limit the bandwidth of a role from now on.
+
+    Examples
+    --------
+    All workers of a ring wait for the slowest link. A step computes for 10 ms, and each worker sends and receives 58 kB:
+
+    >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(seconds=1)
+    >>> for fault in (), lk.Limit("worker-1", "10MB/s"), lk.Limit("worker-1", "1MB/s"):
+    ...     run = lk.train("digits", lk.RingAllReduce(), cluster, budget, faults=fault).wait()
+    ...     print(run.summary()["updates"])
+    100
+    67
+    17
+    """
+
+    roles: Who
+    bandwidth: Converted[float | None, str] = option(
+        10e6, low=1e3, high=math.inf, unit="bytes/s",
+        help='what a node can send, and receive: a number, or a text, as "10MB/s"; None: unlimited',
+    )  # fmt: skip
+    at: float = at_option()
+    until: float | None = until_option()
+    during: During = field(default=None, repr=False)
+
+    word, parts, example = "limit", ("roles", "bandwidth"), "limit:worker-1:10MB/s@2-4"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "roles", check_who("Limit", "roles", self.roles))
+        super().__post_init__()
+        if self.bandwidth is not None and math.isinf(self.bandwidth):
+            object.__setattr__(self, "bandwidth", None)  # one canonical form
+
+    @property
+    def role(self) -> str:
+        """The role that a primitive command affects."""
+        return _word(self.roles)
+
+    def _begin(self, plan: Plan) -> Sequence[Lasting]:
+        return [self.changed(roles=role) for role in named(self.roles, plan)]
+
+
 # links ----------------------------------------------------------------------------------------------------------------
 
 
@@ -553,7 +617,7 @@ class End(Command):
         return getattr(self.fault, "peer", None)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.fault, Slow | Freeze | Delay | Drop | Cut) or self.fault.until is None:
+        if not isinstance(self.fault, Slow | Freeze | Limit | Delay | Drop | Cut) or self.fault.until is None:
             raise BadInput(f"end: {shown(self.fault)} has no end; give for example lk.Slow('worker-1', 5, until=4.0).")
         object.__setattr__(self, "fault", self.fault.changed(at=0.0))
         super().__post_init__()
@@ -687,7 +751,8 @@ class Inject(Command):
 COMMANDS: dict[str, type[Command]] = {
     kind.word: kind
     for kind in (
-        Slow, Kill, Restart, Freeze, Thaw, Delay, Drop, Cut, Reconnect, End, Join, Leave, SetOptions, Pause, Resume, Stop, Inject,
+        Slow, Kill, Restart, Freeze, Thaw, Limit, Delay, Drop, Cut, Reconnect, End, Join, Leave, SetOptions, Pause, Resume, Stop,
+        Inject,
     )
 }  # fmt: skip
 
@@ -815,6 +880,8 @@ def _word(value: Any) -> str:
     """Return one part of a text; several names are separated by commas."""
     if isinstance(value, float):
         return _number(value)
+    if value is None:
+        return NONE
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 

@@ -3,10 +3,10 @@
     lk.Partition("worker-1", during=(2, 4))                 partition:worker-1:*@2-4
     lk.Preempt(0.01)                                        preempt:worker:0.01
 
-The primitive faults (`Kill`, `Freeze`, `Slow`, `Cut`, `Delay`, `Drop`) are commands: see `commands.py`. A fault is a value that
-expands into a finite list of primitive commands, each with its time. The expansion depends only on the fault and the plan of
-the run, so a run with faults can be saved, repeated and compared like any other run. Times are engine seconds since the start
-of the run, or since the injection if the fault is injected into a run.
+The primitive faults (`Kill`, `Freeze`, `Slow`, `Limit`, `Cut`, `Delay`, `Drop`) are commands: see `commands.py`. A fault is a
+value that expands into a finite list of primitive commands, each with its time. The expansion depends only on the fault and the
+plan of the run, so a run with faults can be saved, repeated and compared like any other run. Times are engine seconds since the
+start of the run, or since the injection if the fault is injected into a run.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from .commands import (
     Freeze,
     Kill,
     Lasting,
+    Limit,
     OnLinks,
     Slow,
     Who,
@@ -151,7 +152,9 @@ class Preempt(Lasting):
 
 Faults = Command | str | Iterable[Command | Executed | str]  # one fault or several, as values or texts
 
-FAULTS: dict[str, type[Command]] = {kind.word: kind for kind in (Kill, Freeze, Slow, Delay, Drop, Partition, Preempt)}
+FAULTS: dict[str, type[Command]] = {
+    kind.word: kind for kind in (Kill, Freeze, Slow, Limit, Delay, Drop, Partition, Preempt)
+}
 KINDS: dict[str, type[Command]] = COMMANDS | FAULTS  # all commands and faults that a run can be started with
 
 

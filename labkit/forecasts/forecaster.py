@@ -13,7 +13,21 @@ from dataclasses import replace
 
 from ..engines.active_faults import ActiveFaults
 from ..engines.cluster_spec import ClusterSpec
-from ..engines.commands import Command, Cut, Delay, Drop, End, Executed, Freeze, Join, Kill, Leave, SetOptions, Slow
+from ..engines.commands import (
+    Command,
+    Cut,
+    Delay,
+    Drop,
+    End,
+    Executed,
+    Freeze,
+    Join,
+    Kill,
+    Leave,
+    Limit,
+    SetOptions,
+    Slow,
+)
 from ..errors import LabkitError
 from ..formatting import short
 from ..run import Run
@@ -24,7 +38,7 @@ from .calibration import Calibration
 from .steady_state import ROUGH, SteadyState
 
 SLICE = 0.02  # most wall seconds between two looks at the clock
-NOT_FORECAST: tuple[type[Command], ...] = (Kill, Freeze, Cut, Drop, Delay, Join, Leave)
+NOT_FORECAST: tuple[type[Command], ...] = (Kill, Freeze, Cut, Drop, Delay, Limit, Join, Leave)
 
 
 def can_forecast(cluster: ClusterSpec) -> bool:

@@ -558,6 +558,7 @@ class Lab:
     thaw = command_methods.thaw
     cut = command_methods.cut
     reconnect = command_methods.reconnect
+    limit = command_methods.limit
     delay = command_methods.delay
     drop = command_methods.drop
 

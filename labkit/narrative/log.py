@@ -32,6 +32,7 @@ from ..trace.events import (
     RoleJoined,
     RoleKilled,
     RoleLeft,
+    RoleLimited,
     RoleLost,
     RoleRestarted,
     RoleSlowed,
@@ -141,6 +142,8 @@ def _grouped(events: list[Event]) -> list[list[Any]]:
 def event_text(trace: Trace, event: Event) -> str:
     """Return one event as a sentence of the log, with short role names. For events of links, use `links_text`."""
     match event:
+        case RoleLimited(name=name, bandwidth=bandwidth):
+            return f"{short(name)} {formatting.bandwidth_text(bandwidth)}"
         case RoleSlowed(name=name, factor=1):
             return f"you reset the speed of {short(name)}"
         case RoleSlowed(name=name, factor=factor):

@@ -17,7 +17,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from ..formatting import speed
+from ..formatting import bandwidth_text, speed
 
 ENGINE = -1  # as `recorder`: the engine itself, or a user command
 
@@ -255,6 +255,18 @@ class RoleSlowed(RoleEvent):
         return f"{self.name} computes " + ("at normal speed" if self.factor == 1 else speed(self.factor))
 
 
+@dataclass(frozen=True)
+class RoleLimited(RoleEvent):
+    """The node of a role sends and receives at most `bandwidth` bytes/s from now on; None: its bandwidth is not limited."""
+
+    kind, command = "limited", "limit"
+
+    bandwidth: float | None
+
+    def __str__(self) -> str:
+        return f"{self.name} " + bandwidth_text(self.bandwidth)
+
+
 # links ----------------------------------------------------------------------------------------------------------------
 
 
@@ -427,6 +439,7 @@ EVENTS: dict[str, type[Event]] = {
     event.kind: event
     for event in (
         RoleKilled, RoleLost, RoleRestarted, RoleLeft, RoleJoined, RoleUnplaced, RoleFrozen, RoleThawed, RoleFenced, RoleSlowed,
+        RoleLimited,
         LinkCut, LinkReconnected, LinkDelayed, LinkLossy, OptionsSet, RunPaused, RunWaits, GroupRestarted, GradientRefused,
         ConnectionRefused, Note, EngineWarning,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..formatting import short, shortened, speed
+from ..formatting import bytes_text, short, shortened, speed
 from ..trace.events import (
     EngineWarning,
     Event,
@@ -22,6 +22,7 @@ from ..trace.events import (
     RoleJoined,
     RoleKilled,
     RoleLeft,
+    RoleLimited,
     RoleLost,
     RoleRestarted,
     RoleSlowed,
@@ -74,6 +75,8 @@ def _label(event: Event) -> str:
     match event:
         case RoleSlowed(name=name, factor=factor):
             return f"{short(name)} " + ("normal speed" if factor == 1 else speed(factor))
+        case RoleLimited(name=name, bandwidth=bandwidth):
+            return f"{short(name)} " + ("no limit" if bandwidth is None else f"{bytes_text(bandwidth)}/s")
         case LinkEvent():
             return _link_label(event)
         case RoleRestarted(name=name, rolled_back=rolled_back):

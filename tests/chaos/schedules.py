@@ -51,8 +51,10 @@ FORM = (
 )  # fmt: skip
 
 
-FIRST_SEEDS = 400  # schedules that do not change when there are more strategies; from this seed on all are drawn
-NEWER = {"bucketed-all-reduce"}
+FIRST_SEEDS = (
+    400  # schedules that do not change when there are more strategies or commands; from this seed on all are drawn
+)
+NEWER = {"bucketed-all-reduce", "limit"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,6 +195,7 @@ def random_commands(
 ) -> tuple[Command, ...]:
     """Commands that fit a plan. `real`: for processes, whose runs have begun at 0.1 s, and whose roles come back."""
     span = rng.choice([0.01, 0.5, 2.0])
+    drawn = [kind for word, kind in KINDS.items() if real or plan.seed >= FIRST_SEEDS or word not in NEWER]
     made: list[Command] = []
     for _ in range(rng.choice([1, 1, 2, 3] if real else [1, 2, 3, 4, 6, 9])):
         at = rng.choice([0.0, rng.uniform(0, 0.003), rng.uniform(0, span), rng.uniform(0, span)]) + 0.1 * real
@@ -203,7 +206,7 @@ def random_commands(
         if made and rng.random() < 0.4:  # of the same role
             same = getattr(made[-1], "role", getattr(made[-1], "a", None))
             roles.sort(key=lambda role: role != same)
-        command = drawn_command(rng, rng.choice(list(KINDS.values())), roles, round(at, 4), shape)
+        command = drawn_command(rng, rng.choice(drawn), roles, round(at, 4), shape)
         many = [command]
         if (
             rng.random() < 0.15

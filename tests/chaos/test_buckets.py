@@ -25,6 +25,7 @@ def faults_of(rng, workers):
             rng.choice([
                 lk.Kill(one, at=at), lk.Kill(one, at=at), lk.Kill("chief", at=at), lk.Freeze(one, at=at, until=until),
                 lk.Partition(one, other, at=at, until=until), lk.Delay(one, other, seconds=STEP, at=at, until=until),
+                lk.Limit(one, 5e4, at=at, until=until),
                 lk.Slow(one, 3, at=at, until=until), lk.Drop(one, other, 0.3, at=at, until=until),
             ])
         )  # fmt: skip

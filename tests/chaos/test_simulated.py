@@ -33,7 +33,7 @@ def mend(run):
     if run.plan.elastic is not None:
         run.scale(sum(role.kind == "worker" for role in run.plan.layout.roles))
     for name in run.engine.roles:
-        undone = lk.Delay(name, seconds=0), lk.Drop(name, chance=0), lk.Slow(name, 1)
+        undone = lk.Delay(name, seconds=0), lk.Drop(name, chance=0), lk.Limit(name, None), lk.Slow(name, 1)
         for undo in (Thaw(name), Reconnect(name), *undone, Restart(name)):
             if not run.done and (not isinstance(undo, Restart) or run.engine.roles[name].down):
                 run.execute(undo)

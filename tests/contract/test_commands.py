@@ -32,6 +32,9 @@ ENDLESS = lk.Budget(updates=10**9)
 EACH = [
     (lk.Slow("worker-0", 2.0), None),
     (End(lk.Slow("worker-0", 3.0, until=1e6)), None),
+    (lk.Limit("worker-0", 1e6), ("limited", "worker-0")),
+    (End(lk.Limit("worker-0", 1e6, until=1e6)), None),
+    (lk.Limit("worker-0", None), None),
     (lk.Delay("worker-0", "server-0", 0.001), None),
     (lk.Delay("worker-0", "server-0", 0.0), None),
     (lk.Drop("worker-0", chance=0.01), None),

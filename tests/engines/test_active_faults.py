@@ -1,6 +1,6 @@
 """Temporary and manual faults together: random sequences of them, compared with their definition and with counts by hand."""
 
-from math import prod
+from math import inf, prod
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +16,10 @@ ROLES = ("worker-0", "worker-1", "server-0")
 SLOW = {"worker-1": 4.0}
 TIMING = lk.Problem("digits", hidden=(8,), timing_only=True)
 PLAN = make_plan(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=2).spec, lk.Budget(seconds=9), 0)
-AMOUNTS = {lk.Slow: (0.5, 2.0, 8.0), lk.Delay: (0.0, 0.25, 1.0), lk.Drop: (0.0, 0.25, 0.5)}
+AMOUNTS = {lk.Slow: (0.5, 2.0, 8.0), lk.Limit: (None, 2e6, 8e6), lk.Delay: (0.0, 0.25, 1.0), lk.Drop: (0.0, 0.25, 0.5)}
+
+
+OF_ROLES = (lk.Slow, lk.Limit)
 
 
 @st.composite
@@ -29,7 +32,7 @@ def faults(draw, kind):
         at, until = (at, until) if until is None or at < until else (until, at)
         amount = draw(st.sampled_from(AMOUNTS[kind]))
         role, *others = draw(st.permutations(ROLES))
-        who = (role,) if kind is lk.Slow else (role, draw(st.sampled_from([others[0], "*"])))
+        who = (role,) if kind in OF_ROLES else (role, draw(st.sampled_from([others[0], "*"])))
         made.append(kind(*who, amount, at=float(at), until=None if until is None else float(until)))
     return made
 
@@ -39,11 +42,11 @@ def acting(made, time):
     manual = [f for f in made if f.until is None and f.at <= time]
     last = [max(manual, key=lambda f: f.at)] if manual else []
     chosen = last + [f for f in made if f.until is not None and f.at <= time < f.until]
-    return [getattr(f, "factor", getattr(f, "seconds", getattr(f, "chance", None))) for f in chosen]
+    return [getattr(f, f.parts[-1]) for f in chosen]
 
 
 def concerns(fault, *ends):
-    if isinstance(fault, lk.Slow):
+    if isinstance(fault, OF_ROLES):
         return fault.role == ends[0]
     return fault.role in ends if fault.peer is None else {fault.role, fault.peer} == set(ends)
 
@@ -59,6 +62,8 @@ def test_what_acts_is_composed_of_normal_the_last_manual_command_and_all_tempora
             amounts = acting([fault for fault in made if concerns(fault, a, b)], command.at)
             if kind is lk.Slow:
                 assert active.slowdown(a) == prod(amounts, start=SLOW.get(a, 1.0))
+            elif kind is lk.Limit:
+                assert active.bandwidth([a]) == min((amount or inf for amount in amounts), default=inf)
             elif kind is lk.Delay:
                 assert active.delay(a, b) == active.delay(b, a) == sum(amounts)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -61,6 +62,12 @@ BUILT = {
     Restart: st.builds(Restart, names, moments),
     lk.Freeze: st.builds(lambda r, t: lk.Freeze(r, **t), names, times),
     Thaw: st.builds(Thaw, names, moments),
+    lk.Limit: st.builds(
+        lambda r, b, t: lk.Limit(r, b, **t),
+        who,
+        st.none() | st.floats(1e3, 1e300) | st.sampled_from(["10MB/s", "2.5 kB"]),
+        times,
+    ),
     lk.Delay: st.builds(lambda a, b, s, t: lk.Delay(a, b, s, **t), who, who, st.floats(0, 1e6), times),
     lk.Drop: st.builds(lambda a, b, c, t: lk.Drop(a, b, c, **t), who, who, st.floats(0, 0.95), times),
     Cut: st.builds(lambda r, p, t: Cut(r, p, **t), names, peers, times),
@@ -74,7 +81,7 @@ BUILT = {
     lk.Partition: st.builds(lambda a, b, t: lk.Partition(a, b, **t), who, who, times),
     lk.Preempt: st.builds(lambda r, w, t: lk.Preempt(r, w, **t), st.floats(1e-9, 1e3), who, times),
 }
-temporary = st.one_of(*(BUILT[kind] for kind in (lk.Slow, lk.Freeze, lk.Delay, lk.Drop, Cut)))
+temporary = st.one_of(*(BUILT[kind] for kind in (lk.Slow, lk.Freeze, lk.Limit, lk.Delay, lk.Drop, Cut)))
 BUILT[End] = st.builds(lambda fault, t: End(replace(fault, until=fault.at + 1.0), t), temporary, moments)
 texted = st.one_of(*BUILT.values())
 injected = st.builds(
@@ -137,6 +144,9 @@ WRITTEN = {
     "cut:worker-0@3.0": Cut("worker-0", at=3.0),
     "cut:worker-0:server-0@3.0#9": Executed(Cut("worker-0", "server-0", 3.0), 9),
     "reconnect:worker-0:server-0@3.5": Reconnect("worker-0", "server-0", 3.5),
+    "limit:worker-0:10MB/s@4.0": lk.Limit("worker-0", 10e6, at=4.0),
+    "limit:worker-0:1e6@4.0": lk.Limit("worker-0", 1e6, at=4.0),
+    "limit:worker:none@4.0": lk.Limit("worker", math.inf, at=4.0),
     "delay:worker-0:0.5@4.0": lk.Delay("worker-0", seconds=0.5, at=4.0),
     "delay:worker-0:server-0:0.5@4.0": lk.Delay("worker-0", "server-0", 0.5, at=4.0),
     "drop:worker-0:server-0:0.25@4.0": lk.Drop("worker-0", "server-0", 0.25, at=4.0),
@@ -201,6 +211,7 @@ ROLES = {"worker-0": 0, "worker-1": 1, "server-0": 2}
     ("command", "message"),
     [
         (lk.Kill("worker-9"), "There is no role 'worker-9'. Did you mean 'worker-"),
+        (lk.Limit("worker"), "There is no role 'worker'"),
         (lk.Delay("worker"), "There is no role 'worker'"),
         (lk.Delay(("worker-0", "worker-1")), "There is no role 'worker-0,worker-1'"),
         (lk.Delay("*", "worker-0"), r"There is no role '\*'"),
@@ -227,6 +238,11 @@ def test_commands_about_unknown_roles_or_links_are_refused(command, message):
     ("make", "message"),
     [
         (lambda: lk.Slow("worker-0", 0), "Slow: factor=0 is not allowed; factor is a number from 0.001 to 1,000"),
+        (
+            lambda: lk.Limit("worker-0", "10MBit/s"),
+            "bandwidth='10MBit/s' is not allowed; bandwidth is a number from 1,000 to inf bytes/s .or a text, as '10MB/s'.",
+        ),
+        (lambda: lk.Limit("worker-0", 0), "bandwidth=0 is not allowed"),
         (
             lambda: lk.Delay("worker-0", seconds=-1),
             "Delay: seconds=-1 is not allowed; seconds is a number from 0 to 1,000,000",
@@ -309,6 +325,7 @@ def test_an_event_names_the_command_that_causes_it():
     commands = {
         "slow": lk.Slow("worker-1", 5), "kill": lk.Kill("worker-2"), "freeze": lk.Freeze("worker-0"), "thaw": Thaw("worker-0"),
         "cut": Cut("worker-0"), "reconnect": Reconnect("worker-0"), "delay": lk.Delay("worker-0", "*", 0.1),
+        "limit": lk.Limit("worker-0", 1e6),
         "drop": lk.Drop("worker-0", "*", 0.1), "set": SetOptions({"learning_rate": 0.2}),
     }  # fmt: skip
     for command in commands.values():

@@ -29,6 +29,7 @@ TEXTS = {
     "slow:worker-2:5@2-4": lk.Slow("worker-2", 5, during=(2, 4)),
     "freeze:worker-1@1-3": lk.Freeze("worker-1", at=1, until=3),
     "delay:worker-1:server-0:0.1@2-4": lk.Delay("worker-1", "server-0", 0.1, during=(2, 4)),
+    "limit:worker-1,server:2500@2-4": lk.Limit(("worker-1", "server"), "2.5 kB/s", during=(2, 4)),
     "drop:worker:server:0.05": lk.Drop("worker", "server", 0.05),
     "partition:worker-1:*@2-4": lk.Partition("worker-1", during=(2, 4)),
     "partition:worker-0,worker-1:*@2": lk.Partition(["worker-0", "worker-1"], at=2),

@@ -33,7 +33,8 @@ def test_all_commands_are_repeated_to_the_bit_from_the_share_text(lab):
     for verb, *more in [
         ("slow", "worker-0", 3), ("kill", "worker-1", False), ("freeze", "worker-0"), ("cut", "worker-2"),
         ("restart", "worker-1"), ("thaw", "worker-0"), ("reconnect", "worker-2"), ("cut", "worker-2", "server-0"),
-        ("reconnect", "worker-2", "server-0"), ("delay", "worker-0", 0.05), ("drop", "worker-0", 0.1, "server-0"),
+        ("reconnect", "worker-2", "server-0"), ("limit", "worker-0", "10MB/s"),
+        ("delay", "worker-0", 0.05), ("drop", "worker-0", 0.1, "server-0"),
         ("kill", "server-0"), ("slow", "worker-0", 1),
     ]:  # fmt: skip
         getattr(lab, verb)(*more)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ...errors import LabkitError
 
-PROTOCOL = 7  # 16 bits
+PROTOCOL = 8  # 16 bits
 
 
 class ProtocolError(LabkitError, ValueError):

@@ -62,7 +62,7 @@ class SimulatedCluster(HasOptions, Cluster):
     compute: Converted[Distribution | None, float | str] = same_option(ClusterSpec, "compute", default=GRADIENT)
     server_time: Converted[Distribution | None, float | str] = same_option(ClusterSpec, "server_time")
     latency: float = same_option(ClusterSpec, "latency")
-    bandwidth: float = same_option(ClusterSpec, "bandwidth")
+    bandwidth: Converted[float, str] = same_option(ClusterSpec, "bandwidth")
     slow: Converted[dict[str, float], Mapping[str, float] | None] = same_option(ClusterSpec, "slow")
     cores: int = same_option(ClusterSpec, "cores")
     record: bool = same_option(ClusterSpec, "record")

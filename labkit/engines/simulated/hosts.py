@@ -82,6 +82,9 @@ class HostNetwork(SimulatedNetwork):
         """Return the time (ns) at which a message of `size` bytes, sent now to a role on another node, arrives."""
         return self._links.arrival(self._loop.now, role.host.number, target.host.number, size) + self._latency
 
+    def latency(self, role: Any, target: Any) -> int:
+        return self._latency + (0 if role.host is target.host else self._links.latency)
+
     def held(self) -> list[tuple[SimulatedRole, Message]]:
         """Return (receiver, message) of all messages that have not left: held by cut links, or not sent yet."""
         posted = [(mail.target, mail.message) for mails in self.outboxes.values() for mail in mails]

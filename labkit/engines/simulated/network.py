@@ -7,6 +7,8 @@ node take no time. All times are whole nanoseconds.
 Link faults change only the time of arrival: a link stays first-in first-out, and every message is delivered exactly once. Two
 roles on one node have no link.
 
+- Limited: a node sends and receives with its own bandwidth, as above. The limits of nodes are a second network, which every
+  message passes at the same time, and it arrives when the slower of the two has delivered it.
 - Delayed: a message arrives `delay` later.
 - Lossy: transmissions and acknowledgements are lost with the same probability. An unacknowledged transmission is repeated after
   `RESEND_S`. All losses of a message are drawn when it is sent. A message whose first K transmissions are lost arrives
@@ -20,6 +22,7 @@ Evaluation is not part of the measured system. Its messages are held by a cut, b
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,7 +33,7 @@ from ...roles.messages import Message, copied_for_sending
 from ...trace.recorder import MESSAGE
 from ...trace.schema import EVALUATION, NANO, nanoseconds
 from ..active_faults import ActiveFaults, Conditions, Reason
-from ..commands import RESEND_S, Delay, Drop, End
+from ..commands import RESEND_S, Delay, Drop, End, Limit
 from .event_loop import DELIVER, EARLY, EventLoop
 
 if TYPE_CHECKING:
@@ -44,15 +47,15 @@ Link = tuple[str, str]  # sender, receiver
 class LinkTimes:
     """Arrival times of messages between `nodes` nodes. `latency` in seconds, `bandwidth` in bytes/s (may be infinite).
 
-    `free`: whether messages take no time.
+    `latency`: in ns. `free`: whether messages take no time.
     """
 
-    __slots__ = ("_egress", "_ingress", "_latency", "_per_byte", "free")
+    __slots__ = ("_egress", "_ingress", "_per_byte", "free", "latency")
 
     def __init__(self, nodes: int, latency: float, bandwidth: float):
-        self._latency = nanoseconds(latency)
+        self.latency = nanoseconds(latency)
         self._per_byte = 0.0 if math.isinf(bandwidth) else NANO / bandwidth
-        self.free = not self._latency and not self._per_byte
+        self.free = not self.latency and not self._per_byte
         self._egress, self._ingress = [0] * nodes, [0] * nodes
 
     def arrival(self, now: int, source: int, target: int, size: int) -> int:
@@ -63,10 +66,40 @@ class LinkTimes:
             return now
         held = round(size * self._per_byte)
         # Cut-through: the first byte leaves when the sender's link is free and, a latency later, the receiver's is.
-        start = max(now, self._egress[source], self._ingress[target] - self._latency)
+        start = max(now, self._egress[source], self._ingress[target] - self.latency)
         self._egress[source] = start + held
-        self._ingress[target] = arrival = start + self._latency + held
+        self._ingress[target] = arrival = start + self.latency + held
         return arrival
+
+
+class LimitedNodes:
+    """Arrival times of messages, without latency, between nodes of which some have a limited bandwidth.
+
+    If all nodes have the same bandwidth, these are the times of `LinkTimes`. A message from or to a limited node does not occupy
+    the node at the other end if that one is not limited, so it does not block other messages there. A node that is not limited
+    any more is free at once; that messages of one link stay in order is up to the caller.
+    """
+
+    __slots__ = ("_egress", "_ingress", "_per_byte")
+
+    def __init__(self) -> None:
+        self._per_byte: defaultdict[int, float] = defaultdict(float)  # ns, of each node
+        self._egress: defaultdict[int, int] = defaultdict(int)  # ns at which each node can send again
+        self._ingress: defaultdict[int, int] = defaultdict(int)
+
+    def limit(self, node: int, bandwidth: float) -> None:
+        """Change the bandwidth (bytes/s, may be infinite) for messages that are sent from now on."""
+        self._per_byte[node] = NANO / bandwidth
+
+    def arrival(self, now: int, source: int, target: int, size: int) -> int:
+        """Return the time (ns) at which a message of `size` bytes, sent now from node `source`, has arrived at node `target`."""
+        sends, receives = round(size * self._per_byte[source]), round(size * self._per_byte[target])
+        start = max(now, self._egress[source] if sends else 0, self._ingress[target] if receives else 0)
+        if sends:
+            self._egress[source] = start + sends
+        if receives:
+            self._ingress[target] = start + receives
+        return start + max(sends, receives)
 
 
 class SimulatedNetwork:
@@ -109,12 +142,16 @@ class SimulatedNetwork:
     def faults(self) -> SimulatedLinkFaults:
         """The link faults, created on first use. From then on, messages are checked for them."""
         if self._faults is None:
-            self._faults = SimulatedLinkFaults(self.arrival, self._loop, self._kind_ids, self._seed)
+            self._faults = SimulatedLinkFaults(self.arrival, self.latency, self._loop, self._kind_ids, self._seed)
         return self._faults
 
     def arrival(self, role: SimulatedRole, target: SimulatedRole, size: int) -> int:
         """Return the time (ns) at which a message of `size` bytes, sent now to a role on another node, arrives."""
         return self._links.arrival(self._loop.now, role.node, target.node, size)
+
+    def latency(self, role: SimulatedRole, target: SimulatedRole) -> int:
+        """Return the time (ns) that a message without bytes takes between two roles on different nodes."""
+        return self._links.latency
 
     def held(self) -> list[tuple[SimulatedRole, Message]]:
         """Return (receiver, message) of all messages held by cut links, in order of sending."""
@@ -170,15 +207,16 @@ def transmissions(rng: np.random.Generator, chance: float) -> tuple[int, int, in
 
 
 class SimulatedLinkFaults:
-    """The faults of the links of a run. `isolated`: roles that are cut off from every other node. `arrival`: the method of the
-    network.
+    """The faults of the links of a run. `isolated`: roles that are cut off from every other node. `arrival`, `latency`: methods
+    of the network.
     """
 
     def __init__(
-        self, arrival: Callable[[SimulatedRole, SimulatedRole, int], int], loop: EventLoop, kind_ids: Mapping[type, int],
-        seed: int,
+        self, arrival: Callable[[SimulatedRole, SimulatedRole, int], int],
+        latency: Callable[[SimulatedRole, SimulatedRole], int], loop: EventLoop, kind_ids: Mapping[type, int], seed: int,
     ):  # fmt: skip
-        self._arrival, self._loop, self._kind_ids, self._seed = arrival, loop, kind_ids, seed
+        self._arrival, self._latency, self._loop, self._kind_ids, self._seed = arrival, latency, loop, kind_ids, seed
+        self._limited: LimitedNodes | None = None
         self._active = ActiveFaults()
         self._amounts: dict[Link, tuple[int, float]] = {}  # {link: (delay in ns, chance of loss)}, as far as known
         self._streams: dict[Link, np.random.Generator] = {}
@@ -194,6 +232,13 @@ class SimulatedLinkFaults:
         # the amounts of all links, because a fault may be one of all links of a role
         self._amounts.clear()
         return self._active.apply(command)
+
+    def limit(self, command: Limit | End, node: int, roles: Iterable[str]) -> float:
+        """Change the bandwidth of the role of a command. Returns the bandwidth that it has now. `roles`: those on its `node`."""
+        bandwidth = self._active.apply(command)
+        self._limited = self._limited or LimitedNodes()
+        self._limited.limit(node, self._active.bandwidth(roles))
+        return bandwidth
 
     def cut(self, role: str, peer: str, reason: Reason) -> None:
         self._cut.begin(frozenset((role, peer)), reason, None)
@@ -243,7 +288,11 @@ class SimulatedLinkFaults:
         arrival, sent = now, 1
         if role.node != target.node and category != EVALUATION:
             delay, chance = self._amounts.get(link) or self._look_up(link)
-            arrival = self._arrival(role, target, size) + delay
+            arrival = self._arrival(role, target, size)
+            if self._limited is not None:
+                limited = self._limited.arrival(now, role.node, target.node, size)
+                arrival = max(arrival, limited + self._latency(role, target))
+            arrival += delay
             if chance:
                 sent, lost, again = transmissions(self._stream(link, role, target), chance)
                 arrival += lost * RESEND

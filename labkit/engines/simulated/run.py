@@ -7,6 +7,7 @@ time passes only on request, in one thread at a time.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ from ...trace.events import (
     LinkLossy,
     LinkReconnected,
     OptionsSet,
+    RoleLimited,
     RoleSlowed,
 )
 from ...trace.schema import AFTER_END, REASONS, ROLLED_BACK, nanoseconds, seconds
@@ -43,6 +45,7 @@ from ..commands import (
     Join,
     Kill,
     Leave,
+    Limit,
     Pause,
     Reconnect,
     Restart,
@@ -443,6 +446,8 @@ class SimulatedRun(VirtualTimeEngine):
             self._recovery.thaw(command.role, fault)
         elif isinstance(fault, Cut):
             self._do_reconnect(command)
+        elif isinstance(fault, Limit):
+            self._do_limit(command)
         else:
             self._change_links(command)
 
@@ -484,6 +489,12 @@ class SimulatedRun(VirtualTimeEngine):
         fault = command.fault if isinstance(command, End) else command
         event = LinkDelayed if isinstance(fault, Delay) else LinkLossy
         self.trace.event(event(self._loop.now, command.role, command.peer, amount))
+
+    def _do_limit(self, command: Limit | End) -> None:
+        self._log(command)
+        role, node = command.role, self._by_name[command.role].node
+        bandwidth = self._network.faults.limit(command, node, self.plan.layout.roles_on_node(role))
+        self.trace.event(RoleLimited(self._loop.now, role, None if math.isinf(bandwidth) else bandwidth))
 
     def _do_slow(self, command: Slow | End) -> None:
         self._slow(command.role, self._active.apply(command))
@@ -711,6 +722,7 @@ _HANDLERS: dict[type[Command], Callable[[SimulatedRun, Any], None]] = {
     Restart: SimulatedRun._do_restart,
     Freeze: SimulatedRun._do_freeze,
     Thaw: SimulatedRun._do_thaw,
+    Limit: SimulatedRun._do_limit,
     Delay: SimulatedRun._change_links,
     Drop: SimulatedRun._change_links,
     End: SimulatedRun._do_end,

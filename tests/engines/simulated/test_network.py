@@ -11,6 +11,7 @@ import pytest
 import labkit as lk
 from labkit.engines.commands import RESEND_S
 from labkit.engines.simulated.network import transmissions
+from labkit.trace.schema import TRAINING
 
 pytestmark = pytest.mark.sample(6)
 
@@ -111,6 +112,88 @@ def test_reconnecting_a_role_restores_its_links_except_to_isolated_roles():
     assert [number for number, _ in received_in(run)["worker-1"]] == [1, 2, 3, 4]
 
 
+# limits ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("faults", "network", "worker_0", "worker_1"),
+    [
+        (["limit:worker-0:8kB/s"], {}, [0.21, 0.31, 0.41, 0.51, 0.61], [0.11, 0.21, 0.31, 0.41, 0.51, 0.61]),
+        (["limit:worker-0:4kB/s"], {}, [0.31, 0.51], [0.11, 0.21, 0.31, 0.41, 0.51, 0.61]),
+        # the server receives one message at a time
+        (["limit:server-0:8kB/s"], {}, [0.21, 0.41, 0.61], [0.31, 0.51]),
+        # the slower end of a link counts
+        (["limit:server-0:40kB/s", "limit:worker-0:8kB/s"], {}, [0.21, 0.31, 0.41, 0.51, 0.61],
+         [0.14, 0.23, 0.33, 0.43, 0.53, 0.63]),
+        # and of the limit and the cluster
+        (["limit:worker-0:4kB/s"], {"bandwidth": 80e3}, [0.31, 0.51], [0.13, 0.23, 0.33, 0.43, 0.53, 0.63]),
+        (["limit:*:80kB/s"], {"bandwidth": 8e3}, [0.21, 0.41, 0.61], [0.31, 0.51]),
+        # a message keeps the time that it had when it was sent, and a link its order
+        (["limit:worker-0:4kB/s@0.15-0.35"], {}, [0.11, 0.41, 0.61, 0.61, 0.61, 0.61], [0.11, 0.21, 0.31, 0.41, 0.51, 0.61]),
+        (["limit:worker-0:4kB/s", "limit:worker-0:none@0.25"], {}, [0.31, 0.51, 0.51, 0.51, 0.51, 0.61],
+         [0.11, 0.21, 0.31, 0.41, 0.51, 0.61]),
+        (["limit:worker-0:8kB/s", "delay:worker-0:0.05"], {}, [0.26, 0.36, 0.46, 0.56], [0.11, 0.21, 0.31, 0.41, 0.51, 0.61]),
+        # messages that a cut holds are sent one after the other
+        (["limit:worker-0:16kB/s", "partition:worker-0:server-0@0.15-0.45"], {}, [0.16, 0.51, 0.56, 0.61],
+         [0.11, 0.21, 0.31, 0.41, 0.51, 0.61]),
+    ],
+)  # fmt: skip
+def test_a_limited_node_sends_and_receives_one_message_at_a_time(faults, network, worker_0, worker_1):
+    delivered, _ = talk(*faults, workers=2, latency=0.01, seconds=0.64, **network)
+    assert (times(delivered), times(delivered, "worker-1")) == (worker_0, worker_1)
+
+
+LIMITED, COMPUTE = 1e5, 0.01  # bytes/s, seconds
+
+
+def seconds_per_step(strategy, **network):
+    """The time of a step whose gradient takes 10 ms, and the seconds for which its largest message occupies worker-1."""
+    run = trained(strategy, lk.Limit("worker-1", LIMITED), compute=COMPUTE, **network)
+    size, category = run.trace.column("messages", "bytes", "category")
+    applied = np.unique(run.trace.column("applies", "time"))
+    return (applied[-1] - applied[0]) / NANO / (len(applied) - 1), size[category == TRAINING].max() / LIMITED
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.002])
+def test_all_wait_for_one_limited_worker(latency):
+    # the weights travel to the worker, and its gradient to the server
+    step, message = seconds_per_step(lk.SyncPS(), workers=3, latency=latency)
+    assert step == pytest.approx(COMPUTE + 2 * message + 2 * latency, rel=1e-6)
+    # a ring of two exchanges halves twice, in both directions at once
+    step, message = seconds_per_step(lk.RingAllReduce(), workers=2, latency=latency)
+    assert step == pytest.approx(COMPUTE + 2 * message + 2 * latency, rel=1e-6)
+
+
+def test_others_do_not_wait_for_a_limited_worker_that_is_asynchronous():
+    run = trained(lk.AsyncPS(), lk.Limit("worker-1", LIMITED), compute=COMPUTE, latency=0.0, updates=400)
+    size = run.trace.column("messages", "bytes").max()
+    sender = run.trace.column("applies", "sender")
+    counts = [np.sum(sender == role) for role in run.trace.role_ids("worker")]
+    slow = COMPUTE + 2 * size / LIMITED
+    assert abs(counts[0] - counts[2]) <= 1
+    assert counts[1] == pytest.approx(counts[0] * COMPUTE / slow, abs=1)
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.002])
+@pytest.mark.parametrize(
+    "strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.BucketedAllReduce(bucket_size=1), lk.LocalSGD(H=4)],
+    ids=lambda s: s.name,
+)  # fmt: skip
+def test_limits_of_all_roles_are_the_bandwidth_of_the_cluster(strategy, latency):
+    limited = trained(strategy, lk.Limit("*", "100kB/s"), latency=latency)
+    cluster = trained(strategy, latency=latency, bandwidth=LIMITED)
+    assert limited.trace.now > trained(strategy, latency=latency).trace.now
+    assert limited.trace.ending["parameters_sha256"] == cluster.trace.ending["parameters_sha256"]
+    for table in ("messages", "spans", "applies"):
+        columns = run_columns(limited, table), run_columns(cluster, table)
+        for one, other in zip(*columns):
+            np.testing.assert_array_equal(one, other)
+
+
+def run_columns(run, table):
+    return run.trace.column(table, *run.trace.tables[table].columns)
+
+
 # chance ---------------------------------------------------------------------------------------------------------------
 
 
@@ -189,12 +272,10 @@ def test_losses_change_when_a_synchronous_run_steps_but_not_what_it_learns():
 @pytest.mark.parametrize("strategy", EVERY, ids=lambda s: s.name)
 def test_link_faults_of_strength_zero_change_nothing(strategy, network):
     undisturbed = trained(strategy, **network)
-    nothing = trained(strategy, lk.Delay("*", "*", 0.0), lk.Drop("*", "*", 0.0), **network)
+    nothing = trained(strategy, lk.Delay("*", "*", 0.0), lk.Drop("*", "*", 0.0), lk.Limit("*", None), **network)
     assert undisturbed.trace.ending["parameters_sha256"] == nothing.trace.ending["parameters_sha256"]
     for table in ("messages", "spans", "applies"):
-        for one, other in zip(
-            *(run.trace.column(table, *run.trace.tables[table].columns) for run in (undisturbed, nothing))
-        ):
+        for one, other in zip(run_columns(undisturbed, table), run_columns(nothing, table)):
             np.testing.assert_array_equal(one, other)
 
 
@@ -205,6 +286,7 @@ def test_a_run_with_link_faults_is_repeated_exactly(strategy):
         "partition:worker-1:*@0.1-0.3",
         "partition:worker-2:*@0.5-1.5",
         "slow:worker-0:2@0.7",
+        "limit:worker-0:50kB/s@0.05-0.6",
     ]
     run = trained(strategy, *faults, patience=0.3, restart_after=0.2)
     again = run.engine.cluster.start(run.plan, commands=run.engine.commands)
@@ -276,6 +358,11 @@ def test_a_run_blocked_by_a_cut_reports_it_and_can_be_stopped():
 @pytest.mark.parametrize(
     ("does", "message"),
     [
+        (
+            lambda run: run.limit("worker-1", 0),
+            "bandwidth=0 is not allowed; bandwidth is a number from 1,000 to inf bytes/s",
+        ),
+        (lambda run: run.limit("worker", 1e6), "There is no role 'worker'"),
         (lambda run: run.delay("worker-1", -1), "seconds=-1 is not allowed; seconds is a number from 0"),
         (lambda run: run.delay("worker-1", "x"), "seconds='x' is not allowed"),
         (lambda run: run.drop("worker-1", 1.0), "chance=1.0 is not allowed; chance is a number from 0 to 0.95"),

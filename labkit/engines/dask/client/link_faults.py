@@ -1,4 +1,4 @@
-"""Fault injection on links: cut, delay, loss of frames, and reconnection.
+"""Fault injection on links: cut, limited bandwidth, delay, loss of frames, and reconnection.
 
 The client stores the fault of each link. It sends each role one order with the faults of all links of this role. The
 order replaces earlier orders, and the role applies the faults to its connections.
@@ -6,27 +6,29 @@ order replaces earlier orders, and the role applies the faults to its connection
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, TypedDict
 
 from ....roles.layout import Layout
-from ....trace.events import LinkCut, LinkDelayed, LinkEvent, LinkLossy, LinkReconnected
+from ....trace.events import LinkCut, LinkDelayed, LinkEvent, LinkLossy, LinkReconnected, RoleLimited
 from ...active_faults import ActiveFaults, Conditions, reason_of
-from ...commands import Cut, Delay, Drop, End, Reconnect
+from ...commands import Cut, Delay, Drop, End, Limit, Reconnect
 from .membership import Membership
 from .run_record import RunRecord
 
 
 class Fault(TypedDict):
-    """The fault of a link: delay in seconds, probability that a transmission is lost, whether the link is cut."""
+    """The fault of a link: seconds per byte, delay in seconds, probability that a transmission is lost, whether it is cut."""
 
+    per_byte: float
     delay: float
     drop: float
     cut: bool
 
 
-NO_FAULT: Fault = {"delay": 0.0, "drop": 0.0, "cut": False}
+NO_FAULT: Fault = {"per_byte": 0.0, "delay": 0.0, "drop": 0.0, "cut": False}
 
 
 class LinkFaultOrders:
@@ -60,6 +62,13 @@ class LinkFaultOrders:
             self._cut.end(frozenset((command.role, peer)), None)
         self._reconnect(command)
 
+    def limit(self, command: Limit | End) -> None:
+        """Limit the bandwidth of the node of a role."""
+        bandwidth = self._active.apply(command)
+        self._record.executed(command)
+        self._record.event(RoleLimited, command.role, None if math.isinf(bandwidth) else bandwidth)
+        self._send_orders(self._roles)
+
     def change(self, command: Delay | Drop) -> None:
         """Delay messages on a link, or lose transmissions, which are retransmitted."""
         kind = LinkDelayed if isinstance(command, Delay) else LinkLossy
@@ -67,6 +76,8 @@ class LinkFaultOrders:
 
     def end(self, command: End) -> None:
         fault = command.fault
+        if isinstance(fault, Limit):
+            return self.limit(command)
         if not isinstance(fault, Cut):
             return self._changed(
                 command, LinkDelayed if isinstance(fault, Delay) else LinkLossy, self._active.apply(command)
@@ -100,7 +111,14 @@ class LinkFaultOrders:
         if peer in self._layout.roles_on_node(role):
             return NO_FAULT
         cut = self._is_cut(role, peer) or self.is_isolated(role) or self.is_isolated(peer)
-        return {"delay": self._active.delay(role, peer), "drop": self._active.loss(role, peer), "cut": cut}
+        return {
+            "per_byte": max(self._per_byte(role), self._per_byte(peer)), "delay": self._active.delay(role, peer),
+            "drop": self._active.loss(role, peer), "cut": cut,
+        }  # fmt: skip
+
+    def _per_byte(self, role: str) -> float:
+        """Return the seconds for which a byte occupies the node of a role; 0 if its bandwidth is not limited."""
+        return 1.0 / self._active.bandwidth(self._layout.roles_on_node(role))
 
     def _send_orders(self, roles: Iterable[str]) -> None:
         for role in roles:
@@ -112,7 +130,7 @@ class LinkFaultOrders:
         """Return the order with the faults of all links of a role. It replaces orders with lower numbers."""
         links = {peer: self._combined_fault(role, peer) for peer in self._roles if peer != role}
         faulty = {peer: how for peer, how in links.items() if how != NO_FAULT}
-        return _order(next(self._numbers), faulty, self.is_isolated(role))
+        return _order(next(self._numbers), faulty, self.is_isolated(role), self._per_byte(role))
 
     def is_isolated(self, role: str) -> bool:
         """Return whether all links of a role are cut, also the link to the client."""
@@ -124,6 +142,8 @@ class LinkFaultOrders:
             self._send_orders([name for name in self._members.contact if name != role])
 
 
-def _order(number: int, links: dict[str, Fault], isolated: bool) -> dict[str, Any]:
-    """Return the order for a role: the faults of its links, and whether it is also cut off from the client."""
-    return {"do": "link_faults", "number": number, "links": links, "isolated": isolated}
+def _order(number: int, links: dict[str, Fault], isolated: bool, per_byte: float = 0.0) -> dict[str, Any]:
+    """Return the order for a role: the faults of its links, whether it is also cut off from the client, and the seconds for which
+    a byte occupies its node.
+    """
+    return {"do": "link_faults", "number": number, "links": links, "isolated": isolated, "per_byte": per_byte}

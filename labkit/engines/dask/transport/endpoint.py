@@ -22,6 +22,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from ssl import SSLContext
 from typing import Any
@@ -29,12 +30,13 @@ from typing import Any
 from ....errors import BadInput, RoleError, nearest
 from ....nn.buffer_pool import BufferPool
 from ....roles.messages import Message, bytes_outside_arrays
+from ....trace.schema import EVALUATION
 from ...commands import RESEND_S
 from ..protocol import ProtocolError
 from .connection import ReceiveConnection, Receiver, SendConnection
 from .frames import FINAL, HEADER, MAGIC, MAX_FRAME, SUSPENDED, FrameCodec, Header, lay_out
 from .handshake import DialerHandshake, Hello, Identity, verify, welcome
-from .link_faults import DelayedLink, FaultyLinks, LinkFault
+from .link_faults import DelayedLink, FaultyLinks, LimitedArrivals, LinkFault
 from .links import RoleLinks
 from .listener import Listener, Unauthenticated
 from .poller import Poller
@@ -138,6 +140,7 @@ class Endpoint:
         )
         own_random = random or (lambda peer: Random(f"{run}/{name}/{incarnation}/{peer}/drop"))
         self._faults = FaultyLinks(self._links, self.pool, own_random, now, resend_s)
+        self._arrivals: LimitedArrivals | None = None  # once the bandwidth of this role was limited
         self.sent, self.undelivered, self.unreachable = (
             self._links.sent,
             self._links.undelivered,
@@ -188,6 +191,8 @@ class Endpoint:
             counter.pop(name, None)
         self.left.discard(name)
         self.lost.discard(name)
+        if self._arrivals is not None:
+            self._arrivals.forget(name)
 
     def _hosts(self) -> Collection[str]:
         return {peer.host for peer in self._known.values()}
@@ -223,6 +228,7 @@ class Endpoint:
         kind = self.codec.index(message, self.name)
         meta, arrays = self.codec.encode(message)
         payload_pieces, payload, padding = lay_out(arrays)
+        size = payload - padding + bytes_outside_arrays(message)
         if len(meta) + payload > self.max_frame:
             what = f"{self.name} sends {type(message).__name__} of {payload:,} bytes"
             raise RoleError(f"{what}; a message has at most {self.max_frame:,}.")
@@ -236,10 +242,10 @@ class Endpoint:
             MAGIC, kind, category, 0, len(meta), padding, link.sequence, self.clock(), computed, payload
         )
         if isinstance(link, DelayedLink):
-            self._faults.hold(link, [header, meta, *payload_pieces])
+            self._faults.hold(link, [header, meta, *payload_pieces], 0 if category == EVALUATION else size)
         else:
             link.send([header, meta, *payload_pieces])
-        return payload - padding + bytes_outside_arrays(message)
+        return size
 
     def _reach(self, to: str) -> SendConnection | DelayedLink | None:
         """Return a new connection, or the delayed link if the link to `to` has a fault. Returns None if `to` is gone."""
@@ -261,16 +267,30 @@ class Endpoint:
         if self._links.queued:
             self._links.flush()
 
-    def set_link_fault(self, peer: str | None, *, delay: float = 0.0, drop: float = 0.0, cut: bool = False) -> None:
+    def limit(self, per_byte: float) -> None:
+        """Set the seconds for which a byte occupies this role when it is sent, and when it is received; 0: no limit.
+
+        It concerns the links whose fault has a `per_byte`, and messages that are sent or arrive from now on.
+        """
+        self._faults.per_byte = per_byte
+        if per_byte and self._arrivals is None:
+            self._arrivals = LimitedArrivals(self._now)
+        if self._arrivals is not None:
+            self._arrivals.per_byte = 0.0 if self._draining else per_byte
+
+    def set_link_fault(
+        self, peer: str | None, *, delay: float = 0.0, drop: float = 0.0, cut: bool = False, per_byte: float = 0.0
+    ) -> None:
         """Set the fault of the link to `peer`; None: of all links, including later ones. Replaces the previous fault.
 
         `delay`: seconds by which each frame to `peer` is delayed. `drop`: probability that a transmission is lost and
-        retransmitted. `cut`: whether no frame passes (in both directions if the peer's endpoint is set likewise). The
-        defaults mean that the link has no fault. Every message is still delivered once and in order: see `link_faults`.
+        retransmitted. `cut`: whether no frame passes (in both directions if the peer's endpoint is set likewise).
+        `per_byte`: seconds that each byte takes, at the slower of both ends (`limit`: of this one). The defaults mean that
+        the link has no fault. Every message is still delivered once and in order: see `link_faults`.
 
         Raises `BadInput` if a number is not allowed.
         """
-        self._faults.set(peer, LinkFault(delay, drop, cut).checked())
+        self._faults.set(peer, LinkFault(delay, drop, cut, per_byte).checked())
         self._resume_reading()
 
     def unanswered(self) -> dict[str, tuple[int, float, str]]:
@@ -316,11 +336,19 @@ class Endpoint:
             timeout_s = min(timeout_s, self._faults.release())
         if self._listener.pending or self._links.queued:
             timeout_s = min(timeout_s, self._expire())
-        for owner in self._poller.wait(timeout_s, spin):
+        arrivals = self._arrivals
+        if arrivals is not None:
+            timeout_s = arrivals.before_wait(timeout_s)
+        ready = self._poller.wait(timeout_s, spin)
+        if arrivals is not None:
+            arrivals.after_wait()
+        for owner in ready:
             owner.on_ready()
         for connection in receiver.in_memory:
             if connection.has_data():
                 connection.read()
+        if arrivals is not None:
+            arrivals.release()
         if self._faults.delayed:
             self._faults.release()
 
@@ -410,8 +438,20 @@ class Endpoint:
     def _deliver(self, connection: ReceiveConnection, header: Header, body: memoryview) -> None:
         _, kind, category, _, meta, padding, _, sent_ns, computed, payload = header
         message = self.codec.decode(kind, body[:meta], body[meta:], connection.name, connection.incarnation)
-        self.received[connection.name] += 1
-        self.deliver(message, kind, category, payload - padding, sent_ns, self.clock(), computed)
+        size = payload - padding
+        if self._arrivals is not None:
+            limited = category != EVALUATION and self._faults.fault(connection.name).per_byte
+            occupies = size + bytes_outside_arrays(message) if limited else 0
+            deliver = partial(self._deliver_message, message, kind, category, size, sent_ns, computed)
+            self._arrivals.add(connection.name, occupies, deliver)
+            return
+        self._deliver_message(message, kind, category, size, sent_ns, computed)
+
+    def _deliver_message(
+        self, message: Message, kind: int, category: int, size: int, sent_ns: int, computed: int
+    ) -> None:
+        self.received[message.sender] += 1
+        self.deliver(message, kind, category, size, sent_ns, self.clock(), computed)
 
     def _append_to_inbox(self, *what: Any) -> None:
         self.inbox.append(Delivered(*what))
@@ -458,6 +498,8 @@ class Endpoint:
         delivered, including those that were held back by a cut.
         """
         self._draining = True
+        if self._arrivals is not None:
+            self._arrivals.drain()
         self._resume_reading()
         until = self._now() + timeout
         self.poll(0.0)

@@ -1,9 +1,13 @@
-"""Link faults, injected into real connections: frames are delayed, frames are lost and retransmitted, links are cut.
+"""Link faults, injected into real connections: bandwidth is limited, frames are delayed, frames are lost and retransmitted, links
+are cut.
 
 A fault changes when a frame is transmitted; every message is still delivered once and in order. A link with a fault is
 a delayed link: frames are copied into its queue, and passed to its connection in order when they are due. A link
 without faults has no such queue, and no overhead.
 
+- Limit: a role sends one frame at a time, over all of its links, and receives one frame at a time. A frame is passed to the
+  connection when its last byte would have been sent at the bandwidth of the slower end. The receiver keeps frames that arrive
+  faster than its own bandwidth (`LimitedArrivals`). Frames are not split, and those on their way keep their times.
 - Delay: a frame is passed to the connection `delay` seconds after it was sent.
 - Drop: every transmission is lost with the same probability, and so is every acknowledgement. A frame that was not
   acknowledged is retransmitted after `RESEND_S`. After a lost transmission, all later frames wait. After a lost
@@ -19,9 +23,11 @@ without faults has no such queue, and no overhead.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from random import Random
 from typing import NamedTuple
 
@@ -34,11 +40,14 @@ from .links import RoleLinks
 
 
 class LinkFault(NamedTuple):
-    """The fault of a link: delay in seconds, probability that a transmission is lost, whether it is cut."""
+    """The fault of a link: delay in seconds, probability that a transmission is lost, whether it is cut, and the seconds for
+    which a byte occupies the slower of its ends.
+    """
 
     delay: float = 0.0
     drop: float = 0.0
     cut: bool = False
+    per_byte: float = 0.0
 
     def checked(self) -> LinkFault:
         """Return the fault itself. Raises `BadInput` if a number is not allowed."""
@@ -46,15 +55,84 @@ class LinkFault(NamedTuple):
             raise BadInput(f"A link cannot be delayed by {shown(self.delay)} s; allowed: 0 or more.")
         if not 0 <= self.drop <= 1:
             raise BadInput(f"A link cannot lose frames with chance {shown(self.drop)}; allowed: 0 to 1.")
+        if not 0 <= self.per_byte < math.inf:
+            raise BadInput(f"A byte cannot take {shown(self.per_byte)} s; allowed: 0 or more.")
         return self
 
 
 class HeldFrame(NamedTuple):
-    """A frame in a delayed link: its due time (seconds), its number, its bytes (None: the final close frame)."""
+    """A frame in a delayed link: its due time (seconds), its number, its bytes (None: the final close frame), the time at which
+    its last byte is sent (None: the link is cut), and its size, in bytes, for a limited bandwidth.
+    """
 
     due: float
     sequence: int
     data: memoryview | None
+    sent: float | None = 0.0
+    size: int = 0
+
+
+class LimitedArrivals:
+    """Messages that have arrived faster than the bandwidth of their receiver, until they are due. `now`: clock, seconds.
+
+    Attribute to set: `per_byte`, the seconds for which a byte that is received occupies this role.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.per_byte = 0.0
+        self._now, self._busy_until = now, -math.inf
+        self._arrived = self._waits_since = now()  # the earliest time at which what is read now can have arrived
+        self._last: dict[str, float] = {}  # {sender: when its last message is due}; the order of a link is kept
+        self._held: list[tuple[float, int, str, Callable[[], None]]] = []  # a heap of (due, number, sender, deliver)
+        self._numbers = count()
+
+    def before_wait(self, timeout: float) -> float:
+        """Return the seconds that the role may wait for messages, at most `timeout`."""
+        self._waits_since = self._now()
+        return max(0.0, min(timeout, self._held[0][0] - self._waits_since)) if self._held else timeout
+
+    def after_wait(self) -> None:
+        """Decide when the messages that are read now have arrived.
+
+        If the role waited for longer than it was busy before, they have just arrived. Otherwise they may have arrived at any
+        time, and the earliest one counts, because a message is received while the role computes.
+        """
+        now = self._now()
+        if now - self._waits_since >= self._waits_since - self._arrived:
+            self._arrived = now
+
+    def add(self, sender: str, size: int, deliver: Callable[[], None]) -> None:
+        """Call `deliver`, at once or in `release`, when a message of `size` bytes has been received."""
+        due = self._last.get(sender, -math.inf)
+        if size and self.per_byte:
+            self._busy_until = max(self._arrived, self._busy_until + size * self.per_byte)
+            due = max(due, self._busy_until)
+        self._last[sender] = due
+        heapq.heappush(self._held, (due, next(self._numbers), sender, deliver))
+        self._deliver(self._now())
+
+    def release(self) -> None:
+        """Deliver the messages that are due."""
+        self._arrived = self._now()
+        self._deliver(self._arrived)
+
+    def _deliver(self, now: float) -> None:
+        while self._held and self._held[0][0] <= now:
+            heapq.heappop(self._held)[-1]()
+
+    def forget(self, sender: str) -> None:
+        """Discard the messages of a sender, which has been replaced."""
+        self._last.pop(sender, None)
+        self._held = [held for held in self._held if held[2] != sender]
+        heapq.heapify(self._held)
+
+    def drain(self) -> None:
+        """Deliver all messages, and hold none from now on."""
+        self.per_byte = 0.0
+        self._last.clear()
+        held, self._held = sorted(self._held), []
+        for *_, deliver in held:
+            deliver()
 
 
 class DelayedLink:
@@ -70,7 +148,8 @@ class DelayedLink:
 class FaultyLinks:
     """The faults of all links of a role. `random(peer)`: random generator of one link. `now`: clock, seconds.
 
-    Attribute to read: `delayed`, {peer: link with a fault}.
+    Attribute to read: `delayed`, {peer: link with a fault}. Attribute to set: `per_byte`, the seconds for which a byte that
+    is sent occupies this role.
     """
 
     def __init__(
@@ -79,6 +158,7 @@ class FaultyLinks:
     ) -> None:  # fmt: skip
         self._links, self._pool, self._new_random, self._now, self._resend = links, pool, random, now, resend
         self.delayed: dict[str, DelayedLink] = {}
+        self.per_byte, self._busy_until = 0.0, -math.inf
         self._stopped = False
         self._common, self._own = LinkFault(), dict[str, LinkFault]()
         self._random: dict[str, Random] = {}
@@ -103,7 +183,7 @@ class FaultyLinks:
             if connection is None:
                 return
             link = self.delayed[name] = DelayedLink(name, connection, connection.sequence)
-        link.held = deque(item._replace(due=min(item.due, now + fault.delay)) for item in link.held)
+        link.held = deque(self._rescheduled(item, fault, now) for item in link.held)
         if fault.cut and link.connection is not None and not link.suspending:
             self._suspend(link, link.connection, now)
         self._release(link, now)
@@ -113,7 +193,7 @@ class FaultyLinks:
         link.suspending = True
         link.unacknowledged.clear()  # the peer's close acknowledges all frames
         back = connection.take_back()
-        items = [HeldFrame(now, number, data) for number, data in enumerate(back, connection.sequence + 1)]
+        items = [HeldFrame(now, number, data, now) for number, data in enumerate(back, connection.sequence + 1)]
         link.held.extendleft(reversed(items))
         connection.finish(SUSPENDED)
 
@@ -124,11 +204,25 @@ class FaultyLinks:
             link = self.delayed[name] = DelayedLink(name, None, self._links.last_sequence(name))
         return link
 
-    def hold(self, link: DelayedLink, pieces: Sequence[Piece]) -> None:
-        """Queue frame number `link.sequence`, and send it when it is due."""
-        now = self._now()
-        link.held.append(HeldFrame(now + self.fault(link.name).delay, link.sequence, copied(pieces, self._pool)))
+    def hold(self, link: DelayedLink, pieces: Sequence[Piece], size: int) -> None:
+        """Queue frame number `link.sequence`, and send it when it is due. `size`: bytes for which it occupies a limited role."""
+        now, fault = self._now(), self.fault(link.name)
+        item = HeldFrame(math.inf, link.sequence, copied(pieces, self._pool), None, size)
+        link.held.append(self._rescheduled(item, fault, now))
         self._release(link, now)
+
+    def _rescheduled(self, item: HeldFrame, fault: LinkFault, now: float) -> HeldFrame:
+        """Return a held frame with its due time under a new fault. A frame of a cut link occupies the role after the cut."""
+        if fault.cut and item.sent is None:
+            return item
+        if item.sent is None:
+            start = now
+            if item.size and self.per_byte:
+                start = max(now, self._busy_until)
+                self._busy_until = start + item.size * self.per_byte
+            item = item._replace(sent=start + item.size * fault.per_byte)
+        assert item.sent is not None
+        return item._replace(due=min(item.due, max(now, item.sent) + fault.delay))
 
     def release(self) -> float:
         """Send the frames that are due. Returns the seconds until the next frame is due."""

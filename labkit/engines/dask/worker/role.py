@@ -579,6 +579,7 @@ class RealRole(RoleCore):
         """Set the faults of all links; unchanged links are not touched. Ignores older commands."""
         if command["number"] > self._links_number:
             self._links_number, before, self._links = command["number"], self._links, command["links"]
+            self._endpoint.limit(command["per_byte"])
             for peer in before.keys() | self._links.keys():
                 if before.get(peer) != self._links.get(peer):
                     self._endpoint.set_link_fault(peer, **self._links.get(peer, {}))

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from labkit.engines.active_faults import ActiveFaults
-from labkit.engines.commands import Cut, Delay, Drop, Freeze, Kill, Reconnect, Restart, Thaw
+from labkit.engines.commands import Cut, Delay, Drop, End, Freeze, Kill, Limit, Reconnect, Restart, Thaw
 from labkit.engines.dask.client import process_faults
 from labkit.engines.dask.client.clock import EngineClock
 from labkit.engines.dask.client.link_faults import LinkFaultOrders
@@ -95,16 +95,55 @@ def test_faults_of_one_link_are_combined():
     links.change(Delay("server-0", "worker-0", 0.1))
     links.change(Drop("worker-0", "server-0", 0.5))
     links.change(Drop("server-0", "*", 0.5))
-    assert links.order_for("worker-0")["links"]["server-0"] == {"cut": True, "delay": 0.1, "drop": 0.5}
+    none = {"cut": False, "delay": 0.0, "drop": 0.0, "per_byte": 0.0}
+    assert links.order_for("worker-0")["links"]["server-0"] == none | {"cut": True, "delay": 0.1, "drop": 0.5}
     assert links.order_for("worker-0")["isolated"]
-    assert links.order_for("server-0")["links"]["worker-1"] == {"cut": False, "delay": 0.0, "drop": 0.5}
+    assert links.order_for("server-0")["links"]["worker-1"] == none | {"drop": 0.5}
     links.reconnect(Reconnect("worker-0"))
-    assert links.order_for("server-0")["links"]["worker-0"] == {"cut": False, "delay": 0.1, "drop": 0.5}
+    assert links.order_for("server-0")["links"]["worker-0"] == none | {"delay": 0.1, "drop": 0.5}
     links.change(Drop("server-0", "*", 0.0))
     assert links.order_for("server-0")["links"].keys() == {"worker-0"}
     newest = links.order_for("server-0")["number"]
     assert newest == links.order_for("worker-0")["number"] - 1
     assert world.words == ["cut", "delay", "drop", "drop", "reconnect", "drop"]
+
+
+def test_the_slower_end_of_a_link_counts():
+    world = World()
+    links, limited = world.links, Limit("worker-0", 1e6, at=0.0, until=2.0)
+    links.limit(limited)
+    assert {role for _, _, role, _ in world.posted} == set(ROLES)
+    links.limit(Limit("server-0", 4e6))
+
+    def orders():
+        """{role: (us per byte, {peer: us per byte})}"""
+        found = {role: links.order_for(role) for role in ROLES}
+        return {
+            role: (1e6 * order["per_byte"], {peer: 1e6 * how["per_byte"] for peer, how in order["links"].items()})
+            for role, order in found.items()
+        }
+
+    first, second = {"worker-0": 1.0, "server-0": 0.25}, {"server-0": 0.25}
+    assert orders() == {
+        "worker-0": (1.0, dict.fromkeys(("worker-1", "server-0", "chief"), 1.0)), "worker-1": (0.0, first),
+        "server-0": (0.25, {"worker-0": 1.0, "worker-1": 0.25, "chief": 0.25}), "chief": (0.0, first),
+    }  # fmt: skip
+    links.end(End(limited, at=2.0))
+    assert orders() == {
+        "worker-0": (0.0, second), "worker-1": (0.0, second), "chief": (0.0, second),
+        "server-0": (0.25, dict.fromkeys(("worker-0", "worker-1", "chief"), 0.25)),
+    }  # fmt: skip
+    assert [(event.kind, event.name, event.bandwidth) for event in world.events] == [
+        ("limited", "worker-0", 1e6), ("limited", "server-0", 4e6), ("limited", "worker-0", None),
+    ]  # fmt: skip
+    assert world.words == ["limit", "limit", "end"]
+
+
+def test_roles_of_one_node_share_its_limit():
+    world = World(nodes=("node", "worker-1", "node", "chief"))
+    world.links.limit(Limit("server-0", 1e6))
+    assert world.links.order_for("worker-0")["per_byte"] == 1e-6
+    assert world.links.order_for("worker-0")["links"].keys() == {"worker-1", "chief"}
 
 
 def test_a_link_fault_is_sent_to_both_ends_and_that_of_a_role_to_all_its_peers():

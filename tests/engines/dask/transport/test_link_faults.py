@@ -21,6 +21,7 @@ from labkit.engines.dask.transport.poller import Poller
 from labkit.engines.dask.transport.shared_memory import SIZE, available
 from labkit.errors import BadInput
 from labkit.roles.messages import Ack, Pull, Push
+from labkit.trace.schema import EVALUATION
 from tests.engines.dask.transport.helpers import (
     KINDS,
     LONG,
@@ -179,6 +180,147 @@ def test_poll_returns_when_a_delayed_frame_is_due(pair: tuple[Endpoint, Endpoint
     run(pair, lambda: two.inbox)
 
 
+# limited --------------------------------------------------------------------------------------------------------------
+
+BYTE_S = 0.1 / 400  # seconds for a byte: `push` has 400, and takes 0.1 s
+
+
+def limited(one: Endpoint, *peers: Endpoint, per_byte: float = BYTE_S) -> None:
+    """Limit the bandwidth of `one`; the links to its peers are as slow."""
+    one.limit(per_byte)
+    for peer in peers:
+        impair(one, peer, per_byte=per_byte)
+
+
+def arrivals(clock: Clock, *endpoints: Endpoint) -> dict[str, list[tuple[int, int]]]:
+    """{receiver: [(time in tenths of a second, step)]} of a second."""
+    found: dict[str, list[tuple[int, int]]] = {endpoint.name: [] for endpoint in endpoints}
+    for hundredth in range(100):
+        idle(*endpoints, rounds=4)
+        for endpoint in endpoints:
+            found[endpoint.name] += [(round(hundredth / 10), step) for step in steps(endpoint)]
+            endpoint.inbox.clear()
+        clock.advance(0.01)
+    return found
+
+
+@pytest.fixture
+def trio(make: Callable[..., Endpoint]) -> tuple[Endpoint, Endpoint, Endpoint]:
+    endpoints = make("one"), make("two"), make("three")
+    introduce(*endpoints)
+    for here in endpoints:
+        for there in endpoints:
+            if here is not there:
+                here.connect(there.name)
+    idle(*endpoints)
+    return endpoints
+
+
+def test_a_limited_role_sends_one_frame_at_a_time(trio: tuple[Endpoint, Endpoint, Endpoint], clock: Clock) -> None:
+    one, two, three = trio
+    limited(one, two, three)
+    for step, to in enumerate((two, two, three, two)):
+        one.send(to.name, push(step))
+    two.send("three", push(9))  # other links are as they were
+    assert arrivals(clock, *trio) == {"one": [], "two": [(1, 0), (2, 1), (4, 3)], "three": [(0, 9), (3, 2)]}
+    assert one.sent == {"two": two.received["one"], "three": three.received["one"]}
+
+
+def test_a_limited_role_receives_one_frame_at_a_time(trio: tuple[Endpoint, Endpoint, Endpoint], clock: Clock) -> None:
+    one, two, three = trio
+    limited(three, one, two)
+    for step in (1, 2):
+        one.send("three", push(step))
+        two.send("three", push(-step))
+    one.send("two", push(9))
+    found = arrivals(clock, *trio)
+    assert [tenth for tenth, _ in found["three"]] == [1, 2, 3, 4]
+    assert [step for _, step in found["three"] if step > 0] == [1, 2]
+    assert [step for _, step in found["three"] if step < 0] == [-1, -2]
+    assert found["two"] == [(0, 9)]
+
+
+def test_a_frame_occupies_each_role_at_its_own_bandwidth(
+    trio: tuple[Endpoint, Endpoint, Endpoint], clock: Clock
+) -> None:
+    one, two, three = trio
+    limited(two, one, per_byte=3 * BYTE_S)
+    one.limit(BYTE_S)
+    one.set_link_fault("three", per_byte=BYTE_S)
+    for step, to in enumerate((two, three, two)):
+        one.send(to.name, push(step))
+    assert arrivals(clock, *trio) == {"one": [], "two": [(3, 0), (6, 2)], "three": [(2, 1)]}
+
+
+def test_frames_keep_their_times_when_a_limit_changes(trio: tuple[Endpoint, Endpoint, Endpoint], clock: Clock) -> None:
+    one, two, three = trio
+    one.send("two", push(0))
+    limited(one, two, three)
+    for step in (1, 2):
+        one.send("two", push(step))
+    limited(one, two, three, per_byte=0.0)
+    one.send("two", push(3))  # behind the others of this link
+    one.send("three", push(4))
+    assert arrivals(clock, *trio) == {"one": [], "two": [(0, 0), (1, 1), (2, 2), (2, 3)], "three": [(0, 4)]}
+
+
+def test_frames_that_a_cut_holds_are_sent_one_after_the_other(
+    trio: tuple[Endpoint, Endpoint, Endpoint], clock: Clock
+) -> None:
+    one, two, _ = trio
+    one.limit(BYTE_S)
+    impair(one, two, per_byte=BYTE_S, cut=True)
+    for step in range(3):
+        one.send("two", push(step))
+    assert not any(arrivals(clock, *trio).values())
+    impair(one, two, per_byte=BYTE_S)
+    assert arrivals(clock, *trio)["two"] == [(1, 0), (2, 1), (3, 2)]
+
+
+def test_the_evaluation_is_not_limited(trio: tuple[Endpoint, Endpoint, Endpoint], clock: Clock) -> None:
+    one, two, three = trio
+    limited(one, two, three)
+    one.send("three", push(1))
+    one.send("two", push(2), EVALUATION)
+    assert arrivals(clock, *trio) == {"one": [], "two": [(0, 2)], "three": [(1, 1)]}
+
+
+def test_what_a_busy_role_was_sent_meanwhile_has_been_received(
+    trio: tuple[Endpoint, Endpoint, Endpoint], clock: Clock
+) -> None:
+    """A role that computes for a second, and polls then, does not wait for the bandwidth again."""
+    one, two, three = trio
+    limited(three, one, two)
+    idle(*trio)
+    for sender in (one, two):
+        sender.send("three", push(1))
+    for _ in range(10):
+        clock.advance(0.1001)
+        idle(one, two)
+    idle(three)
+    assert steps(three) == [1, 1]
+
+
+def test_the_end_delivers_what_a_limited_receiver_holds(
+    trio: tuple[Endpoint, Endpoint, Endpoint], clock: Clock
+) -> None:
+    one, two, three = trio
+    three.limit(AGES)
+    for sender in (one, two):
+        three.set_link_fault(sender.name, per_byte=AGES)
+    one.send("three", push(0))
+    idle(*trio)
+    for sender in (one, two):
+        sender.send("three", push(1))
+    idle(*trio)
+    assert (steps(three), three.received) == ([0], {"one": 1})
+    two_new = two.incarnation + 1
+    three.fence("two", two_new)  # an incarnation that is replaced delivers nothing any more
+    one.finish_sending(LONG)
+    assert three.drain({"one"}, LONG) == set()
+    assert (steps(three), three.received) == ([0, 1], {"one": 2})
+
+
 # lost -----------------------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +377,7 @@ def test_no_message_passes_a_link_that_drops_all_frames(pair: tuple[Endpoint, En
 
 @pytest.mark.parametrize(("how", "why"), [
     ({"delay": -1.0}, "delayed by -1.0 s"), ({"delay": math.nan}, "nan"), ({"delay": math.inf}, "inf"),
+    ({"per_byte": -1.0}, "cannot take -1.0 s"), ({"per_byte": math.inf}, "inf"),
     ({"drop": 1.5}, "with chance 1.5"), ({"drop": -0.1}, "allowed: 0 to 1"), ({"drop": math.nan}, "nan"),
 ])  # fmt: skip
 def test_numbers_that_make_no_sense(pair: tuple[Endpoint, Endpoint], how: dict[str, float], why: str) -> None:
@@ -331,7 +474,7 @@ def test_all_links_means_unknown_ones_and_later_ones(make: Callable[..., Endpoin
     assert (steps(two), steps(three), steps(one)) == ([4], [1], [3, 2])
 
 
-@pytest.mark.parametrize("how", [{"cut": True}, {"delay": AGES}, {"drop": 1.0}])
+@pytest.mark.parametrize("how", [{"cut": True}, {"delay": AGES}, {"drop": 1.0}, {"per_byte": AGES}])
 def test_messages_held_by_a_link_fault_at_the_end_are_reported(
     pair: tuple[Endpoint, Endpoint], how: dict[str, Any]
 ) -> None:
@@ -555,8 +698,12 @@ def act(chance: random.Random, endpoints: list[Endpoint], sent: dict[tuple[str, 
             one.poll(chance.choice((0.0, 0.0, 0.001)))
     elif what < 0.97:
         how: dict[str, Any] = chance.choice(
-            ({}, {}, {"cut": True}, {"cut": True}, {"delay": 0.003}, {"drop": 0.3}, {"drop": 0.2, "delay": 0.001})
-        )
+            (
+                {}, {}, {"cut": True}, {"cut": True}, {"delay": 0.003}, {"drop": 0.3}, {"drop": 0.2, "delay": 0.001},
+                {"per_byte": 1e-8}, {"per_byte": 1e-8, "drop": 0.2},
+            )
+        )  # fmt: skip
+        one.limit(how.get("per_byte", 0.0))
         peer = chance.choice((two.name, two.name, None))
         one.set_link_fault(peer, **how)
         if chance.random() < 0.6:  # else the other end is not notified yet

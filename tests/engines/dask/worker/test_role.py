@@ -42,6 +42,9 @@ class Endpoint:
     def fence(self, name, incarnation):
         self.fenced[name] = incarnation
 
+    def limit(self, per_byte):
+        self.per_byte = per_byte
+
     def set_link_fault(self, peer, **fault):
         self.links[peer] = fault
 
@@ -332,10 +335,11 @@ def test_link_faults_with_an_older_number_are_ignored():
     one = Role()
     slow, none = {"worker-0": {"delay": 1.0}}, {}
     one.run(
-        lambda: one.do("link_faults", number=1, links=slow, isolated=False),
-        lambda: one.do("link_faults", number=0, links=none, isolated=False),
+        lambda: one.do("link_faults", number=1, links=slow, isolated=False, per_byte=1e-6),
+        lambda: one.do("link_faults", number=0, links=none, isolated=False, per_byte=0.0),
     )
     assert one.endpoint.links == {"worker-0": {"delay": 1.0}}
+    assert one.endpoint.per_byte == 1e-6
 
 
 def test_a_command_that_it_does_not_know_is_an_error():

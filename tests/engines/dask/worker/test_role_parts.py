@@ -105,7 +105,7 @@ def channel(sent):
 
 
 def link_faults(isolated):
-    return {"do": "link_faults", "isolated": isolated, "number": 1, "links": {}}
+    return {"do": "link_faults", "isolated": isolated, "number": 1, "links": {}, "per_byte": 0.0}
 
 
 def test_commands_are_taken_in_order_and_a_caller_that_stops_leaves_the_rest(channel):
