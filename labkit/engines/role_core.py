@@ -83,7 +83,9 @@ class Communication:
 
     def __init__(self, role: RoleCore, number: int):
         if number.__class__ is not int or not 0 <= number <= 1 << 31:
-            raise RoleError(f"ctx.communication({shown(number)}): give a whole number from 0 to 2**31, as that of a bucket.")
+            raise RoleError(
+                f"ctx.communication({shown(number)}): give a whole number from 0 to 2**31, as that of a bucket."
+            )
         self._role, self._entry = role, [number, 0]
 
     def __enter__(self) -> None:

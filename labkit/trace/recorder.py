@@ -103,8 +103,8 @@ def _copied(value: Any, key: type) -> Any:
 
 # Counters taken from the newest incarnation of a restarted role, because a restored shard continues its counts.
 NEWEST = frozenset({
-    "applied", "communicating", "gradients", "hot", "last_received", "open", "reads", "rounds", "rounds_by_incarnation", "rows", "samples",
-    "shard", "updates", "version",
+    "applied", "communicating", "gradients", "hot", "last_received", "open", "reads", "rounds", "rounds_by_incarnation", "rows",
+    "samples", "shard", "updates", "version",
 })  # fmt: skip
 
 

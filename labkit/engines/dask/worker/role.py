@@ -32,8 +32,8 @@ from ....roles.shard import Shard
 from ....roles.tasks import RoleTasks
 from ....trace.events import ConnectionRefused, EngineWarning, Note
 from ....trace.recorder import MESSAGE, Recorder
-from ....trace.schema import NANO, SEND, nanoseconds, seconds
 from ....trace.schema import COMPUTE as COMPUTING
+from ....trace.schema import NANO, SEND, nanoseconds, seconds
 from ....trace.schema import SLEEP as SLEEPING
 from ....trace.schema import WAIT as WAITING
 from ...distributions import Sampler
