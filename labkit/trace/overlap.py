@@ -71,10 +71,7 @@ class BackwardPieces:
         self._pieces = BlockIndex("pieces", "time")
 
     def layers(self, trace: Trace, role: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Return, for each of these computing spans, the layer whose backward pass it is, or `NO_LAYER`; shape (spans,).
-
-        The spans of each role must be sorted by time.
-        """
+        """Return, for each of these computing spans, the layer whose backward pass it is, or `NO_LAYER`; shape (spans,)."""
         found = np.full(len(role), NO_LAYER)
         if not len(role) or not len(trace.tables["pieces"]):
             return found
@@ -82,14 +79,18 @@ class BackwardPieces:
         who, time, layer = rows.columns("role", "time", "layer")
         for each in np.unique(who):
             mine, pieces = np.flatnonzero(role == each), who == each
-            if not len(mine):
-                continue
+            mine = mine[np.argsort(end[mine], kind="stable")]
             span = np.searchsorted(end[mine], time[pieces], side="left")
             within = span < len(mine)
             span, layers, times = span[within], layer[pieces][within], time[pieces][within]
             within = start[mine][span] <= times
             found[mine[span[within]]] = layers[within]
         return found
+
+
+def layer_name(trace: Trace, layer: int) -> str:
+    names = trace.header.layers
+    return names[layer] if layer < len(names) else f"layer {layer}"
 
 
 def shared_time(

@@ -1,8 +1,8 @@
 """The timeline: one row per role. Blue: a worker computes. Gap: a role waits. Green: a gradient is applied.
 
 A role whose tasks communicate has two lanes. In the upper one it computes: backward passes are stronger, each layer in its
-colour of the gradient flow panel. In the lower one it communicates, with the number of the bucket: violet, and stronger where
-the role does not compute meanwhile, i.e. where the communication is exposed.
+colour of the gradient flow panel. In the lower one it communicates, with the number of the bucket: violet, and faint while the
+role computes, which hides the communication; for the rest it is exposed.
 
 A span is orange if its worker was slowed when the span began. In a pipeline stage, backward passes are stronger. Hatched
 grey marks the time in which a role did not run, with the reason: killed, lost, left, frozen or cut off. An orange arrow
@@ -26,10 +26,11 @@ from ..trace.overlap import (
     NO_LAYER,
     BackwardPieces,
     communicating_since,
+    layer_name,
     overlap,
     overlapping_roles,
     shared_time,
-)  # fmt: skip
+)
 from ..trace.passes import Passes, pipelined
 from ..trace.query import GONE, computing_since, mean_gradient_time, skipped, totals_only
 from ..trace.role_states import conditions, intervals, slowed
@@ -44,8 +45,9 @@ from .panel import Panel, Stops, moment
 MOST_ROWS, MOST_SERVERS, MOST_TICKS = 40, 4, 300
 LEAST = 5.5  # minimum pixels per row
 WHOLE = (-0.34, 0.34)  # the top and the bottom of a row's boxes, relative to the middle of the row
-COMPUTING, COMMUNICATING = (-0.4, 0.08), (0.13, 0.4)  # the same of two lanes
+COMPUTING, COMMUNICATING = (-0.4, 0.07), (0.12, 0.44)  # the same of two lanes
 MOST_NUMBERS, NUMBER = 80, 7  # numbers of buckets that are written, and their size in points
+GAP = 2  # pixels between buckets
 MOST_WORDS = 12
 SERVES = ("server", "backup")  # kinds of roles above the workers
 BOXES = (
@@ -53,8 +55,8 @@ BOXES = (
     ("orange", style.ORANGE, style.ORANGE_FILL, 1.0), ("orange back", style.ORANGE, style.ORANGE_DEEP, 1.0),
     ("open blue", "none", style.BLUE_FILL, 0.55), ("open orange", "none", style.ORANGE_FILL, 0.55),
     ("green", "none", style.GREEN, 1.0), ("layers", style.BLUE, style.BLUE_LINE, 1.0),
-    ("orange layers", style.ORANGE, style.ORANGE_DEEP, 1.0), ("violet", "none", style.VIOLET_FILL, 1.0),
-    ("exposed", "none", style.VIOLET, 1.0), ("buckets", style.PAPER, "none", 1.0),
+    ("orange layers", style.ORANGE, style.ORANGE_DEEP, 1.0), ("violet", style.VIOLET, style.VIOLET_FILL, 1.0),
+    ("exposed", "none", style.VIOLET, 1.0),
     ("open violet", "none", style.VIOLET_FILL, 0.55),
 )  # fmt: skip
 
@@ -183,9 +185,7 @@ class TimelinePanel(Panel):
         axes.add_collection(self.links, autolim=False)
         self.boxes: dict[str, PolyCollection] = {}
         for kind, edge, face, alpha in BOXES:
-            made = PolyCollection(
-                [], edgecolors=edge, facecolors=to_rgba(face, alpha if face != "none" else 0), linewidths=1.0, zorder=2
-            )
+            made = PolyCollection([], edgecolors=edge, facecolors=to_rgba(face, alpha), linewidths=1.0, zorder=2)
             axes.add_collection(made, autolim=False)
             self.boxes[kind] = made
         self.gaps = PolyCollection(
@@ -195,7 +195,19 @@ class TimelinePanel(Panel):
         (self.back,) = axes.plot([], [], ">", color=style.ORANGE, markersize=5.5, markeredgewidth=0, zorder=4)
         self.words = [style.write(axes, 0, 0, "", style.ORANGE, va="center", zorder=5) for _ in range(MOST_WORDS)]
         self.numbers = [
-            style.write(axes, 0, 0, "", style.INK, NUMBER, ha="center", va="center_baseline", zorder=5, clip_on=True)
+            style.write(
+                axes,
+                0,
+                0,
+                "",
+                style.INK,
+                NUMBER,
+                ha="center",
+                va="center_baseline",
+                zorder=5,
+                clip_on=True,
+                path_effects=style.halo(2.0),
+            )
             for _ in range(MOST_NUMBERS)
         ]
         for words in self.words:
@@ -217,7 +229,7 @@ class TimelinePanel(Panel):
         shown = style.plain(float(f"{self._window(trace, moment(trace, t))[1] / NANO:.3g}"))
         if overlapping_roles(trace):
             seen = overlap(trace, moment(trace, t))
-            lanes = "blue = computing · violet = communicating, strong: exposed"
+            lanes = "blue = computing · violet = communicating, faint: hidden"
             return f"{f'{seen.text} · ' if seen else ''}{lanes} · {green} · last {shown} s{some}"
         return f"{work}; {gap}; {green} · last {shown} s{some}"
 
@@ -339,20 +351,23 @@ class TimelinePanel(Panel):
         seen = self._place[role] >= 0
         role, number, start, end = role[seen], number[seen], start[seen], end[seen]
         done = end <= t
-        for name in ("violet", "buckets"):
-            self._fill(name, role[done], start[done], end[done], COMMUNICATING)
+        wide, high = pixels_of(self.axes)
+        gap = min(
+            GAP * window / wide, (end - start)[done].min(initial=window) / 3
+        )  # between buckets that follow each other
+        over = np.where(done, end - round(gap), t)
+        self._fill("violet", role[done], start[done], over[done], COMMUNICATING)
         exposed = [np.empty((0, 3), dtype=np.int64)]
         for each in np.unique(role).tolist():
             mine, waits = role == each, self._waits[0] == each
-            shared = shared_time(self._waits[1][waits], self._waits[2][waits], start[mine], np.minimum(end[mine], t))
+            shared = shared_time(self._waits[1][waits], self._waits[2][waits], start[mine], over[mine])
             exposed.append(np.stack([np.full(len(shared[0]), each), *shared], axis=1))
-        who, begin, over = np.concatenate(exposed).T
-        self._fill("exposed", who, begin, over, COMMUNICATING)
+        roles, since, until = np.concatenate(exposed).T
+        self._fill("exposed", roles, since, until, COMMUNICATING)
         still = [(r, begun) for r, _, begun in communicating_since(trace, t) if self._place[r] >= 0]
         still += list(zip(role[~done].tolist(), start[~done].tolist()))
         begun = np.array(sorted({*still}), dtype=np.int64).reshape(-1, 2)
         self._fill("open violet", begun[:, 0], begun[:, 1], np.full(len(begun), t), COMMUNICATING)
-        wide, high = pixels_of(self.axes)
         texts = iter(self.numbers)
         if high / np.count_nonzero(self._place >= 0) * (COMMUNICATING[1] - COMMUNICATING[0]) >= NUMBER * style.DPI / 72:
             start = np.maximum(start, first)
@@ -412,11 +427,6 @@ class TimelinePanel(Panel):
 
 def _time(t: int) -> str:
     return f"{t / NANO:,.4f} s"
-
-
-def layer_name(trace: Trace, layer: int) -> str:
-    names = trace.header.layers
-    return names[layer] if layer < len(names) else f"layer {layer}"
 
 
 def _corners(

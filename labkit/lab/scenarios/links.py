@@ -58,7 +58,7 @@ LOCAL_STEPS = Scenario(
 )  # fmt: skip
 
 # N = 4, c = 400 ms, of which the backward pass is 267 ms, M = 152,360 bytes, a = 5 ms, b = 1 us: an all-reduce of the model
-# takes 259 ms. A step takes 659 ms with one bucket, 666 ms with ten, which pay 10 x 6 latencies, and 544 ms with four.
+# takes 259 ms. A step takes 659 ms with one bucket, 666 ms with ten, which pay 10 x 6 latencies, and 544 ms with three.
 BUCKETS = Scenario(
     name="buckets",
     title="Why does DDP send in buckets?",
@@ -81,8 +81,8 @@ BUCKETS = Scenario(
             text="Each layer by itself, as soon as it is known: ten sums overlap, but each of them costs six latencies.",
         ),
         ScenarioStep(
-            {"strategy": "bucketed-all-reduce", "bucket_size": None}, pin=False,
-            text="Buckets of a quarter of the model, as in DDP. Change the bucket size and the bandwidth: which size is best?",
+            {"strategy": "bucketed-all-reduce", "bucket_size": 40_000}, pin=False,
+            text="Buckets of three or four layers, as in DDP. Change bucket size and bandwidth: which size is best then?",
         ),
     ),
     question=Question(
