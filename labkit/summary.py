@@ -9,6 +9,7 @@ from .description import Description, HasDescription
 from .formatting import bytes_text, count_text, number_text
 from .trace import Trace, ledger, summary
 from .trace.events import LinkCut, LinkDelayed, LinkLossy, RoleFrozen, RoleKilled, RoleLimited, RoleSlowed
+from .trace.overlap import overlap
 from .trace.schema import seconds
 
 # commands that undo a fault are in the log only
@@ -33,6 +34,8 @@ class Summary(HasDescription):
         The reason of the end.
     faults : tuple of str, default: ()
         The injected faults of roles and links.
+    overlap : str, default: ''
+        Which share of the communication is hidden; empty if it does not overlap.
 
     Examples
     --------
@@ -46,6 +49,7 @@ class Summary(HasDescription):
     book: dict[str, Any]
     why: str
     faults: tuple[str, ...] = ()
+    overlap: str = ""
 
     @classmethod
     def of(cls, trace: Trace) -> Summary:
@@ -61,7 +65,9 @@ class Summary(HasDescription):
         Summary
             The summary.
         """
-        return cls(summary(trace), ledger(trace), (trace.ending or {}).get("why", ""), _faults(trace))
+        seen = overlap(trace)
+        why = (trace.ending or {}).get("why", "")
+        return cls(summary(trace), ledger(trace), why, _faults(trace), seen.text if seen else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Return all values, as `--json` prints them.
@@ -71,7 +77,8 @@ class Summary(HasDescription):
         dict
             Among others "updates", "gradients", "seconds" (engine time), "updates_per_second", "staleness" ({"mean", "p50",
             ...}), "loss", "accuracy" (from 0 to 1), "baseline_accuracy" (that of a constant answer, the most
-            frequent class of the training samples), "time_to_accuracy" (s), "bytes_sent", "ledger" and "stopped_by". Values that
+            frequent class of the training samples), "time_to_accuracy" (s), "bytes_sent", "communication" (of tasks: seconds that
+            are "hidden" and "exposed"), "ledger" and "stopped_by". Values that
             are not known are None.
         """
         return dict(self.values)
@@ -111,6 +118,8 @@ class Summary(HasDescription):
             ("sent", bytes_text(sent)),
             ("ledger", ledger_text(book)),
         ]
+        if self.overlap:
+            rows.append(("overlap", self.overlap))
         if v["time_to_accuracy"] is not None:
             rows.insert(7, ("reached after", f"{v['time_to_accuracy']:.2f} s"))
         if self.faults:

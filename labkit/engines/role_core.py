@@ -30,7 +30,7 @@ from ..roles.layout import RoleSpec
 from ..roles.messages import Joined, Left, Message, SnapshotRequest, payload_bytes
 from ..roles.part import Part
 from ..roles.shard import Shard
-from ..trace.recorder import Recorder
+from ..trace.recorder import COMMUNICATION, Recorder
 from ..trace.schema import ALL, APPLY, COMPUTE, EVALUATE, EVALUATION, STARTUP, TRAINING, UNUSED, nanoseconds
 
 if TYPE_CHECKING:
@@ -74,6 +74,34 @@ def described(waits: Sequence[TaskWait]) -> tuple[tuple[str, ...], str | None]:
     kinds = tuple(dict.fromkeys(kind.__name__ for wait in received for kind in wait.kinds))
     senders = dict.fromkeys(wait.sender for wait in received)
     return kinds, None if None in senders else ", ".join(map(str, senders))
+
+
+class Communication:
+    """The block of `Context.communication` of a role."""
+
+    __slots__ = ("_computed", "_entry", "_role")
+
+    def __init__(self, role: RoleCore, number: int):
+        if number.__class__ is not int or not 0 <= number <= 1 << 31:
+            raise RoleError(
+                f"ctx.communication({shown(number)}): give a whole number from 0 to 2**31, as that of a bucket."
+            )
+        self._role, self._entry = role, [number, 0]
+
+    def __enter__(self) -> None:
+        role, entry = self._role, self._entry
+        entry[1] = now = role.clock()
+        self._computed = role.computed_until(now)
+        role.counters.communicating = role.counters.communicating + entry
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        role, (number, since) = self._role, self._entry
+        flat = iter(role.counters.communicating)
+        others = [pair for pair in zip(flat, flat) if pair != (number, since)]
+        role.counters.communicating = [value for pair in others for value in pair]
+        if kind is None:
+            now = role.clock()
+            role.recorder.communications += COMMUNICATION(number, since, now, role.computed_until(now) - self._computed)
 
 
 class RoleCore(ABC):
@@ -140,6 +168,10 @@ class RoleCore(ABC):
         return False
 
     # work -------------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def computed_until(self, now: int) -> int:
+        """Return how long (ns) the role has been in the phase `COMPUTE`, the work in progress included."""
 
     def kind_of_work(self, part: object) -> str:
         """Return the kind of work of the methods of `part`: "gradient", "server" or "measure", as declared by a `Part`. For

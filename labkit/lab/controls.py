@@ -12,6 +12,7 @@ from typing import Any
 
 from ..data import NAMES
 from ..errors import nearest
+from ..formatting import bytes_text
 from ..options import Option, describe, options_of
 from ..spec import FULL_SPEED
 from ..strategies import FAMILIES, ServerStrategy, Strategy
@@ -31,6 +32,7 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "pace": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
     "latency": (0.0, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5),
     "bandwidth": (1e5, 1e6, 2e6, 5e6, 1e7, 1e8, 1e9, math.inf),
+    "bucket_size": (1, 20_000, 40_000, 60_000, 80_000, 100_000, 1_000_000, None),
     "seconds": (5, 10, 20, 30, 60, 120, 300, 600),
     "accuracy": (None, 0.9, 0.95, 0.97, 0.98),
     "weight_decay": (0.0, 1e-5, 1e-4, 1e-3, 1e-2),
@@ -192,6 +194,8 @@ def _help(known: Option) -> str:
 def _group(settings: Settings, name: str) -> str:
     if name in ("seconds", "accuracy"):
         return "budget"
+    if name in ("latency", "bandwidth") and (math.isfinite(settings.cluster.bandwidth) or settings.cluster.latency):
+        return "cluster"
     if name not in ALWAYS:
         shared = {*options_of(ServerStrategy), *options_of(StaleGradients), *RARE}
         return "algorithm" if name in options_of(settings.strategy) and name not in shared else "more"
@@ -220,6 +224,8 @@ def _steps(known: Option, values: Any, now: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _named(known: Option, value: Any) -> str:
+    if known.name == "bucket_size":
+        return "1/4 model" if value is None else bytes_text(value)
     if value is None:
         return "auto" if known.name == "checkpoint_every" else "none"
     if known.name == "accuracy":

@@ -13,6 +13,7 @@ import math
 
 from .. import formatting
 from ..trace.ledger import ledger
+from ..trace.overlap import overlap
 from ..trace.query import (
     Cumulative,
     FaultEffect,
@@ -87,6 +88,8 @@ def _fault_free_text(trace: Trace, t: int, counted: Cumulative) -> list[str]:
         f"{count}, {formatting.rate(rate)} gradients per second." if rate is not None else f"{count}.",
         strategy_text(trace),
     ]
+    if (overlapped := overlap(trace, t)) is not None:
+        parts.append(f"{overlapped.text}.")
     stale, theory = staleness_until(trace, t)["mean"], expected_staleness(trace)
     if stale is None and not rate and not ledger(trace, None if t >= trace.watermark() else t)["applied"]:
         parts.append("No gradient has been applied yet.")

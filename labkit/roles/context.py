@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ SENT, NOTED, SAVED = Posted("send"), Posted("note"), Posted("save")
 
 
 class Context(ABC):
-    """The interface between a role and its engine: 14 names.
+    """The interface between a role and its engine: 15 names.
 
     Engines make one context for each role, and pass it to the role method as `ctx`. `compute`, `recv`, `sleep` and `inbox` are
     awaited, and time may pass. `send`, `note` and `save` take effect at once and are not awaited.
@@ -145,6 +146,29 @@ class Context(ABC):
         Posted
             An object that raises `TypeError` if it is awaited.
         """
+
+    def communication(self, number: int) -> AbstractContextManager[None]:
+        """Record in the trace that the role communicates during a `with` block, and how long it computes meanwhile.
+
+        A communication during which a task of the role computes is hidden, and the rest of it is exposed. One that ends with
+        an error, or with the role, is not recorded, and neither is one of graded code.
+
+        Parameters
+        ----------
+        number : int
+            Which communication of a step it is, as the number of a bucket. From 0 to 2**31.
+
+        Returns
+        -------
+        context manager
+            For one `with` block, in which the role may await.
+
+        Raises
+        ------
+        RoleError
+            If `number` is not such a number.
+        """
+        return nullcontext()
 
     @property
     @abstractmethod

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..nn import clip_by_norm
 from ..nn.objective import ObjectiveStage, single_stages
+from ..trace.recorder import PIECE
 from .gradient import Gradient, Model, Parameters
 from .part import Part, Work
 
@@ -54,6 +55,9 @@ class LayerwiseModel(Part):
                 GradientPiece(i, stage.slice, (1 - FORWARD_COST) * stage.multiply_adds / total)
                 for i, stage in reversed(list(enumerate(self.stages)))
             ]
+        self._layers = {  # {the beginning of a piece: the number of its first layer}
+            piece.part.start: sum(layer.start < piece.part.start for layer in model.layers) for piece in self.pieces
+        }
         self._saved: list[Any] = []  # of each stage, for its backward pass
         self._dy: Any = None  # the derivative of the loss with respect to the output of the next piece
         self._batch: Any = None
@@ -115,6 +119,7 @@ class LayerwiseModel(Part):
                 self._dy = stage.backward(self._params[piece.part], saved, self._dy, out, piece.stage > 0)
             if model.measures(gradient.step):
                 model.record_norms(gradient.step, gradient.values, self._params, piece.part)
+        model.recorder.pieces += PIECE(model.clock(), gradient.step, self._layers[piece.part.start])
         if piece is self.pieces[-1]:
             model.recorder.counters.computed = gradient.step + 1
             self._gradient = self._batch = self._dy = None

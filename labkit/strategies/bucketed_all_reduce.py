@@ -107,4 +107,5 @@ async def sum_buckets(ctx: Context, values: np.ndarray, ready: TaskQueue, count:
     tags = 2 * len(ctx.peers("worker"))  # of one all-reduce
     for number in range(count):
         bucket = await ready.get()
-        await all_reduce(ctx, values[bucket], tag=number * tags)
+        with ctx.communication(number):  # in the trace
+            await all_reduce(ctx, values[bucket], tag=number * tags)

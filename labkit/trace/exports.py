@@ -24,9 +24,10 @@ from ..paths import as_path, reason
 from .events import Event
 from .file_form import ABOUT, COUNTERS, ENDING, EVENTS, FORMAT, HEADER, KIND, check_codes, check_names, table_form
 from .header import TraceHeader
+from .overlap import NO_LAYER, BackwardPieces, layer_name
 from .prediction_history import PredictionHistory
 from .recorder import Counters
-from .schema import ALL, CATEGORIES, NANO, PHASES, REASONS, RESTORED, TABLES, UNKNOWN, Column, seconds
+from .schema import ALL, CATEGORIES, COMPUTE, NANO, PHASES, REASONS, RESTORED, TABLES, UNKNOWN, Column, seconds
 from .trace import Trace, check_trace
 
 if TYPE_CHECKING:
@@ -178,7 +179,8 @@ def _plain(value: object) -> object:
 def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000) -> Path:
     """Write a trace as Chrome trace JSON for https://ui.perfetto.dev.
 
-    There is one process per node, and one thread per role. Spans are slices; messages are arrows; staleness, updates, loss and
+    There is one process per node, and one thread per role, with another one for its communications if it has tasks. Spans are
+    slices, those of a piece of a backward pass with its layer; messages are arrows; staleness, updates, loss and
     accuracy are counters; events are instants. Times are in microseconds of engine time.
 
     Parameters
@@ -237,15 +239,33 @@ def _events(trace: Trace, messages: np.ndarray) -> Iterator[dict[str, Any]]:
         yield {"ph": "M", "name": "thread_name", **at, "args": {"name": name}}
         yield {"ph": "M", "name": "thread_sort_index", **at, "args": {"sort_index": at["tid"]}}
     columns = trace.column("spans", "role", "phase", "start", "end", "step")
-    for role, phase, start, end, step in zip(*(c.tolist() for c in columns)):
-        more = {"args": {"step": step}} if step >= 0 else {}
-        when = {"ts": _us(start), "dur": _us(end - start)}
-        yield {"ph": "X", "name": PHASES[phase], "cat": "span", **when, **where[role], **more}
+    role, phase, start, end, _ = columns
+    work, layers = phase == COMPUTE, np.full(len(role), NO_LAYER)
+    layers[work] = BackwardPieces().layers(trace, role[work], start[work], end[work])
+    for who, what, begin, over, step, layer in zip(*(c.tolist() for c in (*columns, layers))):
+        more: dict[str, Any] = {"args": {"step": step}} if step >= 0 else {}
+        if layer != NO_LAYER:
+            more["args"]["backward"] = layer_name(trace, layer)
+        when = {"ts": _us(begin), "dur": _us(over - begin)}
+        yield {"ph": "X", "name": PHASES[what], "cat": "span", **when, **where[who], **more}
+    yield from _communications(trace, where)
     yield from _arrows(trace, messages, where)
     yield from _counters(trace, where)
     for event in list(trace.events):
         at = where[event.recorder] if event.recorder >= 0 else {"pid": 1, "tid": 1}
         yield {"ph": "i", "name": str(event), "cat": event.kind, "ts": _us(event.time), "s": "g", **at}
+
+
+def _communications(trace: Trace, where: list[dict[str, int]]) -> Iterator[dict[str, Any]]:
+    """Yield the communications of tasks, each role's in a thread of its own, because they begin and end within its spans."""
+    rows = trace.column("communications", "role", "number", "start", "end", "hidden")
+    for role in np.unique(rows[0]).tolist():
+        at = {"pid": where[role]["pid"], "tid": len(where) + where[role]["tid"]}
+        yield {"ph": "M", "name": "thread_name", **at, "args": {"name": f"{trace.roles[role]}, communication"}}
+        yield {"ph": "M", "name": "thread_sort_index", **at, "args": {"sort_index": where[role]["tid"]}}
+        for _, number, start, end, hidden in np.stack(rows, axis=1)[rows[0] == role].tolist():
+            when, args = {"ts": _us(start), "dur": _us(end - start)}, {"number": number, "hidden_us": _us(hidden)}
+            yield {"ph": "X", "name": f"bucket {number}", "cat": "communication", **when, **at, "args": args}
 
 
 def _arrow_rows(trace: Trace, arrows: int) -> tuple[int, np.ndarray]:
@@ -321,7 +341,7 @@ def to_frames(trace: Trace) -> dict[str, pandas.DataFrame]:
     >>> run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(updates=200)).wait()
     >>> frames = lk.to_frames(run.trace)
     >>> sorted(frames)
-    ['applies', 'drops', 'evaluations', 'events', 'messages', 'norms', 'progress', 'spans']
+    ['applies', 'communications', 'drops', 'evaluations', 'events', 'messages', 'norms', 'pieces', 'progress', 'spans']
     >>> frames["applies"].groupby("sender")["staleness"].mean().round(1).to_dict()
     {'worker-0': 1.3, 'worker-1': 1.3, 'worker-2': 5.9}
     """

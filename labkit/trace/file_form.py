@@ -13,7 +13,7 @@ from .events import Event
 from .recorder import Counters
 from .schema import CATEGORIES, PHASES, REASONS, RESTORED, TABLES, Column
 
-KIND, FORMAT = "labkit trace", 3
+KIND, FORMAT = "labkit trace", 4
 COUNT = Number(0, math.inf, int)
 MAYBE = Either(None, int)
 SCORE = Either(None, float)

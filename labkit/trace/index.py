@@ -241,16 +241,17 @@ class BlockIndex:
 
 
 class Lookup:
-    """Min-max indexes of the three large tables of a trace, for the queries of one panel.
+    """Min-max indexes of the large tables of a trace, for the queries of one panel.
 
     `spans`: spans by end. `applies`: applications by time. `messages`: messages by time of arrival. `sent`: messages by
-    send time.
+    send time. `communications`: communications by end.
     """
 
     def __init__(self) -> None:
         self.spans = BlockIndex("spans", "end", "start")
         self.applies = BlockIndex("applies", "time")
         self.messages = BlockIndex("messages", "received", "sent")
+        self.communications = BlockIndex("communications", "end", "start")
         self.sent = BlockIndex("messages", "sent")
         self._unread = Unread("messages")
         self._training = np.empty(0)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -993,13 +993,13 @@ class Norms:
         self._rows = SortedRows("norms", "time")
         self._of: Any = None
         self._count = 0
-        self._known = np.empty((0, 0, 2))
+        self._known = np.empty((0, 0, 3))
 
     def newest(self, trace: Trace, t: int) -> tuple[list[int], np.ndarray]:
-        """Return (workers, norms of shape (workers, layers, 2)) from each worker's newest row of each layer up to `t` ns.
+        """Return (workers, norms of shape (workers, layers, 3)) from each worker's newest row of each layer up to `t` ns.
 
-        The last axis has the norm of the gradient and the norm of the weights on which it was computed. `NO_NORM` if
-        there is no row.
+        The last axis has the norm of the gradient, the norm of the weights on which it was computed, and the number of the
+        gradient. `NO_NORM` if there is no row.
         """
         data = self._rows.follow(trace)
         workers = workers_of(trace) or sorted(set(data["role"].astype(int).tolist()))
@@ -1009,14 +1009,14 @@ class Norms:
         again = self._of is None or self._of[0] is not trace or self._of[1:] != of[1:]
         if again or min(count, self._rows.sorted_from) < self._count:
             self._of, self._count = of, 0
-            self._known = np.full((len(workers), layers, 2), NO_NORM)
+            self._known = np.full((len(workers), layers, 3), NO_NORM)
         new = data.where(self._rows.rows[self._count : count])
         place = np.full(len(trace.roles), -1)
         place[workers] = np.arange(len(workers))
         # sorted by time, so the newest row of an entry is assigned last
         new = new.where(place[new["role"].astype(int)] >= 0)
         row, layer = place[new["role"].astype(int)], new["layer"].astype(int)
-        self._known[row, layer] = np.stack(new.columns("gradient", "weight"), axis=1)
+        self._known[row, layer] = np.stack(new.columns("gradient", "weight", "step"), axis=1)
         self._count = count
         return workers, self._known.copy()
 
@@ -1024,7 +1024,7 @@ class Norms:
 def relative_steps(norms: np.ndarray, rate: float = 1.0) -> np.ndarray:
     """Return the median over workers of `rate` x gradient norm / weight norm, shape (layers,), NaN if unknown.
 
-    `norms`: the second result of `Norms.newest`, shape (workers, layers, 2).
+    `norms`: the second result of `Norms.newest`, shape (workers, layers, 3).
     """
     with np.errstate(all="ignore"):
         known = np.where(norms == NO_NORM, np.nan, norms)
@@ -1125,10 +1125,17 @@ def computing_since(trace: Trace, t: int) -> dict[int, int]:
     found, gaps = {}, intervals(trace, t)
     for role, counters in trace.counters.items():
         since = counters.open[1] if counters.open and counters.open[0] == COMPUTE else t + 1
-        gone = [spell for spell in gaps.get(role, ()) if spell.condition in GONE]
-        if since <= t and not any(since < spell.begin or spell.end is None for spell in gone):
+        if in_progress(since, t, gaps.get(role, ())):
             found[role] = since
     return found
+
+
+def in_progress(since: int, t: int, gaps: Iterable[StateInterval]) -> bool:
+    """Return whether what a role reported as begun at `since` (ns) can go on at `t`: the role was not lost since. `gaps`: its
+    state intervals.
+    """
+    gone = [spell for spell in gaps if spell.condition in GONE]
+    return since <= t and not any(since < spell.begin or spell.end is None for spell in gone)
 
 
 def iterations(trace: Trace) -> dict[int, list[tuple[int, int]]]:

@@ -21,9 +21,10 @@ from .schema import ALL, CATEGORIES, INTEGER_TABLES, PHASES, REASONS, RESTORED, 
 # Packs a row of integers: `recorder.spans += SPAN(phase, start, end, step)`. Packing a row of 6 takes 0.12 us;
 # `array("q").extend` of a tuple took 0.27 us (`timeit`).
 _PACKERS = {name: Struct(f"={len(TABLES[name].names)}q").pack for name in INTEGER_TABLES}
-SPAN, APPLY, MESSAGE, PROGRESS, DROP = (
-    _PACKERS[name] for name in ("spans", "applies", "messages", "progress", "drops")
+SPAN, APPLY, MESSAGE, PROGRESS, DROP, PIECE, COMMUNICATION = (
+    _PACKERS[name] for name in ("spans", "applies", "messages", "progress", "drops", "pieces", "communications")
 )
+LIMITED = ("spans", "applies", "messages", "pieces", "communications")  # tables whose rows may be left out of a batch
 _DROP_ROW = Struct(f"={len(TABLES['drops'].names)}q")
 _BY_WIDTH = {len(TABLES[name].names): _PACKERS[name] for name in INTEGER_TABLES}
 
@@ -46,7 +47,8 @@ class Counters:
     - `reads`: {reader: version} of the readers whose gradient is outstanding. `outstanding`: number of other outstanding
       readers, summed over the updates. `residual`: sum, over dropped gradients, of the number of updates between read and
       drop. Together they are one side of the conservation law of staleness (`query.staleness_identity`).
-    - `open`: [phase, since], the work in progress at the time of the report, which is not a span yet.
+    - `open`: [phase, since], the work in progress at the time of the report, which is not a span yet. `communicating`:
+      [number, since] of each communication in progress (`Context.communication`), in one list.
     - Of a role that computes a gradient in pieces: `activations`, the maximum number of (micro-)batches whose activations it
       has held at once; of a pipeline stage: `stashed`, the maximum number of versions of its weights that it has held at once.
     - Of a shard of rows: `rows`, the number of rows touched; `row_pulls` and `row_pushes`, the numbers of pulls and
@@ -70,6 +72,7 @@ class Counters:
     outstanding: int = 0
     residual: int = 0
     open: list[int] = field(default_factory=list)
+    communicating: list[int] = field(default_factory=list)
     activations: int = 0
     stashed: int = 0
     rows: int = 0
@@ -100,8 +103,8 @@ def _copied(value: Any, key: type) -> Any:
 
 # Counters taken from the newest incarnation of a restarted role, because a restored shard continues its counts.
 NEWEST = frozenset({
-    "applied", "gradients", "hot", "last_received", "open", "reads", "rounds", "rounds_by_incarnation", "rows", "samples",
-    "shard", "updates", "version",
+    "applied", "communicating", "gradients", "hot", "last_received", "open", "reads", "rounds", "rounds_by_incarnation", "rows",
+    "samples", "shard", "updates", "version",
 })  # fmt: skip
 
 
@@ -169,6 +172,7 @@ class Recorder:
 
     __slots__ = (
         "applies",
+        "communications",
         "counters",
         "drops",
         "evaluations",
@@ -178,6 +182,7 @@ class Recorder:
         "messages",
         "norms",
         "number",
+        "pieces",
         "predictions",
         "progress",
         "record",
@@ -190,6 +195,8 @@ class Recorder:
     spans: RowBuffer
     applies: RowBuffer
     messages: RowBuffer
+    pieces: RowBuffer
+    communications: RowBuffer
     drops: _Rows
     progress: _Rows
     norms: array[float]
@@ -301,8 +308,9 @@ class Recorder:
     def take(self, until: int, limit: int | None = None, plain: bool = True) -> dict[str, Any]:
         """Empty the buffers into a batch, and return it. `until` (ns): the role reports nothing more about earlier times.
 
-        `limit`: the maximum size in bytes of spans, applies and messages together. Further rows are left out and counted
-        in `skipped`. Drops, evaluations, norms, events, predictions and counters are never left out. `plain`: whether the
+        `limit`: the maximum size in bytes of spans, applies and messages together, of which each has a third, as has each
+        of the other tables of `LIMITED`. Further rows are left out and counted in `skipped`. Drops, evaluations, norms,
+        events, predictions and counters are never left out. `plain`: whether the
         batch contains only bytes and plain values, as it must if it is sent to another process. If False, buffers and
         counters are not copied.
         """
@@ -321,7 +329,7 @@ class Recorder:
             if not len(rows):
                 continue
             raw = rows if not plain and name in INTEGER_TABLES else bytes(rows)
-            if limit is not None and name in ("spans", "applies", "messages"):
+            if limit is not None and name in LIMITED:
                 width = 8 * len(table.names)
                 keep = limit // 3 // width * width
                 if keep < len(raw):

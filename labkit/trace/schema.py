@@ -122,6 +122,19 @@ TABLES: dict[str, TableSchema] = {
         ("loss", "1", "mean loss over the held-out samples"),
         ("accuracy", "1", "share of right answers, 0 to 1; NaN for a regression"),
     ),
+    "pieces": _table(
+        np.int64,
+        ("time", "ns", "when a piece of a backward pass was computed: within its span, at the end in virtual time"),
+        ("step", "1", "gradients that the role had computed before"),
+        ("layer", "layer", "the first of its layers in the order of the forward pass"),
+    ),
+    "communications": _table(
+        np.int64,
+        ("number", "1", "which one of its step, as the number of a bucket"),
+        ("start", "ns", "when it began"),
+        ("end", "ns", "when it was over"),
+        ("hidden", "ns", "how long of it the role computed; it was exposed for the rest"),
+    ),
 }
 INTEGER_TABLES = tuple(name for name, table in TABLES.items() if table.dtype is np.int64)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .ledger import ledger
+from .overlap import overlap
 from .query import bytes_sent, last_evaluation, phases, samples_applied, staleness, time_to_accuracy, updates
 from .role_states import workers_of
 from .schema import seconds
@@ -20,7 +21,7 @@ def summary(trace: Trace) -> dict[str, Any]:
     took = seconds(ending.get("time", trace.now))
     steps, book = updates(trace), ledger(trace)
     gradients, samples = book["applied"], samples_applied(trace)
-    loss, accuracy = ending.get("loss"), ending.get("accuracy")
+    loss, accuracy, overlapped = ending.get("loss"), ending.get("accuracy"), overlap(trace)
     if not ending:
         seen = last_evaluation(trace, trained=False)
         _, loss, accuracy = seen or (None, None, None)
@@ -49,6 +50,9 @@ def summary(trace: Trace) -> dict[str, Any]:
         "bytes_sent": bytes_sent(trace),
         "ledger": book,
         "phases": phases(trace),
+        "communication": {"hidden": seconds(overlapped.hidden), "exposed": seconds(overlapped.exposed)}
+        if overlapped
+        else None,
         "parameters_sha256": ending.get("parameters_sha256"),
         "stopped_by": ending.get("stopped_by"),
     }

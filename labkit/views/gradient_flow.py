@@ -5,10 +5,14 @@ colour compares a worker with the other workers: orange means that its norm is a
 is below. If a column is pale, the workers agree. Below each layer is the size of a step relative to the layer's weights:
 about 0.001 is usual, much more is unstable, and much less means that training hardly progresses. With more than twelve
 workers, three percentiles and the slowed workers are shown.
+
+If the backward pass is computed in pieces, a row fills from its last layer to its first one: norms of the previous gradient
+that was measured are faint until those of the new one are known. The stripe above a layer is its colour in the timeline.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import Any, ClassVar, Self
@@ -16,6 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 
 from ..formatting import short
 from ..trace.query import NO_NORM, Norms, medians, relative_steps, totals_only
@@ -33,6 +38,8 @@ TINY = 7.5  # points
 LEAST = 10  # pixels between the names of two rows
 BELOW, ABOVE = ("#7381c1", 0.5), ("#f98f18", 0.65)  # colour, and its largest opacity
 PALE = 0.04  # opacity at the median
+EARLIER = 0.25  # relative opacity of the norms of an earlier gradient
+STRIPE = 4  # pixels
 FULL = 2.0  # full colour at 2^2 times the median, and at 1/2^2 of it
 
 
@@ -78,6 +85,7 @@ class GradientFlowPanel(Panel):
         self.what.set(linespacing=0.95)
         self._shape: Any = None
         self.image: Any = None
+        self.stripe: Any = None  # the colours of the layers
         self.cells: list[Any] = []
         self.steps: list[Any] = []
         return self
@@ -95,7 +103,7 @@ class GradientFlowPanel(Panel):
         for part in (self.arrow, self.tail, self.way, self.what, self.axes.xaxis, self.axes.yaxis):
             part.set_visible(known)
         self.note.set_text("" if known else self._nothing(trace))
-        for shown in (self.image, *self.cells, *self.steps) if self.image is not None else ():
+        for shown in (self.image, self.stripe, *self.cells, *self.steps) if self.image is not None else ():
             shown.set_visible(known)
         if not known:
             return
@@ -103,10 +111,15 @@ class GradientFlowPanel(Panel):
         with np.errstate(all="ignore"):
             ratio = values / medians(np.where(lengths[..., 0] == NO_NORM, np.nan, lengths[..., 0]))
         self._grid(trace, names, values.shape)
-        self.image.set_data(_colours(np.where(values == NO_NORM, np.nan, ratio)))
-        for cell, value in zip(self.cells, values.ravel().tolist()):
+        pixels, earlier = _colours(np.where(values == NO_NORM, np.nan, ratio)), np.zeros(values.shape, dtype=bool)
+        if len(values) == len(workers):  # else rows are percentiles
+            earlier = lengths[..., 2] < lengths[..., 2].max(axis=1, keepdims=True)
+        pixels[earlier, 3] *= EARLIER
+        self.image.set_data(pixels)
+        for cell, value, old in zip(self.cells, values.ravel().tolist(), earlier.ravel().tolist()):
             cell.set_text(_written(value))
-            cell.set_color(style.INK if math.isfinite(value) else style.RED)
+            cell.set_color(style.RED if not math.isfinite(value) else style.FAINT if old else style.INK)
+        self.stripe.set_visible(bool(len(trace.tables["pieces"])))
         rate = step_rate(trace, t)
         steps = relative_steps(lengths, 1.0 if rate is None else rate)
         self.what.set_text(f"{'grad.' if rate is None else 'step'}/\nweight" if np.isfinite(steps).any() else "")
@@ -178,9 +191,13 @@ class GradientFlowPanel(Panel):
             return
         self._shape = state
         rows, columns = shape
-        for old in (self.image, *self.cells, *self.steps) if self.image is not None else ():
+        for old in (self.image, self.stripe, *self.cells, *self.steps) if self.image is not None else ():
             old.remove()
         self.image = self.axes.imshow(np.zeros((rows, columns, 4)), aspect="auto", interpolation="none", zorder=1)
+        edges, top, bottom = np.arange(columns + 1) - 0.5, -0.5, -0.5 + STRIPE * rows / high
+        corners = [[(a, bottom), (a, top), (b, top), (b, bottom)] for a, b in itertools.pairwise(edges)]
+        self.stripe = PolyCollection(corners, facecolors=style.layer_colours(columns), linewidths=0, zorder=2)
+        self.axes.add_collection(self.stripe, autolim=False)
         every = max(1, -(-LEAST // (high / rows)))
         marked = [k for k, (_, highlighted) in enumerate(names) if highlighted]
         named = [k for k in range(rows) if k in marked or (k % every == 0 and all(abs(k - m) >= every for m in marked))]

@@ -1,6 +1,6 @@
 """Style of all figures: a fixed meaning of colours, few sizes, plain axes.
 
-    blue = a worker, this run      green = the server      orange = faults and commands
+    blue = a worker, this run      green = the server      orange = faults and commands      violet = communication of tasks
     red = the theory, errors          dashed grey = the reference           short black dashes = the forecast
 
 Nothing here uses pyplot or changes the global settings of matplotlib, so labkit does not affect a user's plots. Every
@@ -23,6 +23,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 BLUE, BLUE_LINE, BLUE_FILL, BLUE_MIST = "#3b6cf6", "#8fadf9", "#c3d2fc", "#e3eafe"
 GREEN, GREEN_FILL = "#2a9158", "#bce0cb"
 ORANGE, ORANGE_DEEP, ORANGE_FILL = "#ef7a17", "#fab877", "#fdd7b1"
+VIOLET, VIOLET_FILL = "#8152d6", "#d2c2f4"
 RED = "#cc1f1f"
 GREY, FAINT, GRID = "#6b7485", "#9aa5b5", "#eceff4"
 INK, PAPER = "#1f2733", "#ffffff"
@@ -101,6 +102,15 @@ def tinted(colour: str, alpha: np.ndarray) -> np.ndarray:
     Pixels that are mixed with the paper only when they are drawn look right on a white page and on a dark one.
     """
     return np.concatenate([np.broadcast_to(to_rgb(colour), (*alpha.shape, 3)), alpha[..., None]], axis=-1)
+
+
+def layer_colours(count: int, slow: bool = False) -> np.ndarray:
+    """Return the colour of each layer's backward pass, RGB of shape (count, 3): the later the layer, the stronger. `slow`: in a
+    worker that is slowed.
+    """
+    first, last = (ORANGE_DEEP, ORANGE) if slow else (BLUE_LINE, BLUE)
+    share = np.linspace(0.0, 1.0, count)[:, None] if count > 1 else np.ones((1, 1))
+    return (1 - share) * to_rgb(first) + share * to_rgb(last)
 
 
 def nice_above(value: float) -> float:

@@ -1,5 +1,9 @@
 """The timeline: one row per role. Blue: a worker computes. Gap: a role waits. Green: a gradient is applied.
 
+A role whose tasks communicate has two lanes. In the upper one it computes: backward passes are stronger, each layer in its
+colour of the gradient flow panel. In the lower one it communicates, with the number of the bucket: violet, and faint while the
+role computes, which hides the communication; for the rest it is exposed.
+
 A span is orange if its worker was slowed when the span began. In a pipeline stage, backward passes are stronger. Hatched
 grey marks the time in which a role did not run, with the reason: killed, lost, left, frozen or cut off. An orange arrow
 marks the start of its next incarnation. The fainter box at the right end is work in progress, because a span is recorded
@@ -16,12 +20,21 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 
-from ..formatting import short
+from ..formatting import percent, short
 from ..trace.index import Lookup
+from ..trace.overlap import (
+    NO_LAYER,
+    BackwardPieces,
+    communicating_since,
+    layer_name,
+    overlap,
+    overlapping_roles,
+    shared_time,
+)
 from ..trace.passes import Passes, pipelined
 from ..trace.query import GONE, computing_since, mean_gradient_time, skipped, totals_only
 from ..trace.role_states import conditions, intervals, slowed
-from ..trace.schema import ALL, APPLY, COMPUTE, NANO
+from ..trace.schema import ALL, APPLY, COMPUTE, NANO, WAIT
 from ..trace.trace import Trace
 from . import style
 from .event_labels import event_labels, slow_spans
@@ -31,23 +44,29 @@ from .panel import Panel, Stops, moment
 
 MOST_ROWS, MOST_SERVERS, MOST_TICKS = 40, 4, 300
 LEAST = 5.5  # minimum pixels per row
-HALF = 0.34  # half the height of a row's boxes
+WHOLE = (-0.34, 0.34)  # the top and the bottom of a row's boxes, relative to the middle of the row
+COMPUTING, COMMUNICATING = (-0.4, 0.07), (0.12, 0.44)  # the same of two lanes
+MOST_NUMBERS, NUMBER = 80, 7  # numbers of buckets that are written, and their size in points
+GAP = 2  # pixels between buckets
 MOST_WORDS = 12
 SERVES = ("server", "backup")  # kinds of roles above the workers
 BOXES = (
     ("blue", style.BLUE, style.BLUE_FILL, 1.0), ("blue back", style.BLUE, style.BLUE_LINE, 1.0),
     ("orange", style.ORANGE, style.ORANGE_FILL, 1.0), ("orange back", style.ORANGE, style.ORANGE_DEEP, 1.0),
     ("open blue", "none", style.BLUE_FILL, 0.55), ("open orange", "none", style.ORANGE_FILL, 0.55),
-    ("green", "none", style.GREEN, 1.0),
+    ("green", "none", style.GREEN, 1.0), ("layers", style.BLUE, style.BLUE_LINE, 1.0),
+    ("orange layers", style.ORANGE, style.ORANGE_DEEP, 1.0), ("violet", style.VIOLET, style.VIOLET_FILL, 1.0),
+    ("exposed", "none", style.VIOLET, 1.0),
+    ("open violet", "none", style.VIOLET_FILL, 0.55),
 )  # fmt: skip
 
 
 def window_ns(trace: Trace) -> int:
     """Return the length of the window in ns: about sixteen gradients of the typical worker, rounded.
 
-    For a pipeline, about five, because its stages split a gradient into many spans.
+    If a gradient has many spans, in stages of a pipeline or with tasks, about five.
     """
-    gradients = 4.0 if pipelined(trace) else 14.5
+    gradients = 4.0 if pipelined(trace) or overlapping_roles(trace) else 14.5
     return max(1000, round(style.nice_above(gradients * mean_gradient_time(trace) / NANO) * NANO))
 
 
@@ -64,6 +83,21 @@ def shown_roles(trace: Trace, t: int, most: int = MOST_ROWS) -> list[int]:
         keep = {workers[round(k)] for k in np.linspace(0, len(workers) - 1, most - most // 5)}
         workers = sorted(keep | set(highlighted) & set(workers))
     return servers + workers
+
+
+def communication_at(trace: Trace, t: int, role: int, time: int, lookup: Lookup) -> str:
+    """Return which communication of `role` was in progress at `time` (ns), as known at `t` (ns)."""
+    rows = lookup.communications.touching(trace, time, time + 1).columns("role", "number", "start", "end", "hidden")
+    for who, number, start, end, hidden in zip(*(column.tolist() for column in rows)):
+        if who == role and start <= time < end:
+            if end > t:
+                return f"communicates bucket {number} since {_time(start)}"
+            span = f"{_time(start)} to {_time(end)}\n{(end - start) / NANO:.4g} s"
+            return f"communicates bucket {number} from {span}, {percent(hidden / (end - start))} hidden"
+    for who, number, since in communicating_since(trace, t):
+        if who == role and since <= time:
+            return f"communicates bucket {number} since {_time(since)}"
+    return "does not communicate"
 
 
 def activity_at(trace: Trace, t: int, role: int, time: int, near: int, lookup: Lookup) -> str:
@@ -83,7 +117,10 @@ def activity_at(trace: Trace, t: int, role: int, time: int, near: int, lookup: L
     spans = lookup.spans.touching(trace, time, time + 1).columns("role", "phase", "start", "end")
     for who, phase, start, end in zip(*(column.tolist() for column in spans)):
         if who == role and phase in (COMPUTE, APPLY) and start <= time < end:
-            what = "computes" if phase == COMPUTE else "applies"
+            what = "applies"
+            if phase == COMPUTE:
+                layer = BackwardPieces().layers(trace, *(np.array([value]) for value in (role, start, end)))[0]
+                what = "computes" if layer == NO_LAYER else f"computes the backward pass of {layer_name(trace, layer)}"
             if end > t:
                 return f"{what} since {_time(start)}"
             return f"{what} from {_time(start)} to {_time(end)}\n{(end - start) / NANO:.4g} s"
@@ -100,9 +137,17 @@ def activities(
     seconds. The end of an open state interval is "".
     """
     role, phase, start, end = lookup.spans.touching(trace, first, last).columns("role", "phase", "start", "end")
+    done = (phase == COMPUTE) & (end <= t)
+    role, start, end = role[done], start[done], end[done]
+    layers = BackwardPieces().layers(trace, role, start, end)
     found: list[tuple[str, str, float, float | str]] = [
-        (trace.roles[r], "compute", s / NANO, e / NANO)
-        for r, p, s, e in zip(role.tolist(), phase.tolist(), start.tolist(), end.tolist()) if p == COMPUTE and e <= t
+        (trace.roles[r], "compute" if p == NO_LAYER else f"backward {layer_name(trace, p)}", s / NANO, e / NANO)
+        for r, p, s, e in zip(role.tolist(), layers.tolist(), start.tolist(), end.tolist())
+    ]
+    rows = lookup.communications.touching(trace, first, min(last, t)).columns("role", "number", "start", "end")
+    found += [
+        (trace.roles[r], f"communicate bucket {k}", s / NANO, e / NANO)
+        for r, k, s, e in zip(*(column.tolist() for column in rows)) if e <= t
     ]  # fmt: skip
     applied = lookup.applies.between(trace, first, min(last, t)).columns("role", "time")
     found += [(trace.roles[r], "apply", time / NANO, time / NANO) for r, time in zip(*(c.tolist() for c in applied))]
@@ -121,11 +166,14 @@ class TimelinePanel(Panel):
     size: ClassVar[tuple[int, int]] = (940, 232)
     margins: ClassVar[tuple[int, int, int, int]] = (58, 16, 34, 20)
     period: ClassVar[int] = 1
-    tables: ClassVar[tuple[str, ...]] = ("spans", "applies")
+    tables: ClassVar[tuple[str, ...]] = ("spans", "applies", "communications")
 
     def __init__(self) -> None:
         self._lookup = Lookup()
         self._passes = Passes(self._lookup)
+        self._pieces = BackwardPieces()
+        self._place = np.empty(0)  # the row of each role; -1: none
+        self._lanes = np.empty((0, 2))  # the top and the bottom of the boxes of each role that are not communications
         self._most = MOST_ROWS
 
     def setup(self, axes: Axes) -> Self:
@@ -146,6 +194,22 @@ class TimelinePanel(Panel):
         axes.add_collection(self.gaps, autolim=False)
         (self.back,) = axes.plot([], [], ">", color=style.ORANGE, markersize=5.5, markeredgewidth=0, zorder=4)
         self.words = [style.write(axes, 0, 0, "", style.ORANGE, va="center", zorder=5) for _ in range(MOST_WORDS)]
+        self.numbers = [
+            style.write(
+                axes,
+                0,
+                0,
+                "",
+                style.INK,
+                NUMBER,
+                ha="center",
+                va="center_baseline",
+                zorder=5,
+                clip_on=True,
+                path_effects=style.halo(2.0),
+            )
+            for _ in range(MOST_NUMBERS)
+        ]
         for words in self.words:
             words.set(clip_on=True, path_effects=style.halo())
         self.events = Events(axes, above=True)
@@ -163,17 +227,24 @@ class TimelinePanel(Panel):
         gap = "gap = waiting or not recorded" if cut else "gap = waiting"
         work = "faint = forward, strong = backward" if pipelined(trace) else "blue = computing"
         shown = style.plain(float(f"{self._window(trace, moment(trace, t))[1] / NANO:.3g}"))
+        if overlapping_roles(trace):
+            seen = overlap(trace, moment(trace, t))
+            lanes = "blue = computing · violet = communicating, faint: hidden"
+            return f"{f'{seen.text} · ' if seen else ''}{lanes} · {green} · last {shown} s{some}"
         return f"{work}; {gap}; {green} · last {shown} s{some}"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         t = moment(trace, t)
         first, window = self._window(trace, t)
         rows = shown_roles(trace, t, self._most)
-        place = np.full(len(trace.roles), -1.0)
+        self._place = place = np.full(len(trace.roles), -1.0)
         place[rows] = np.arange(len(rows))
+        self._lanes = np.tile(WHOLE, (len(trace.roles), 1))
+        self._lanes[overlapping_roles(trace)] = COMPUTING
         self._axis(trace, t, rows, first, window)
-        self._spans(trace, t, place, first)
-        self._applies(trace, t, place, first, window)
+        self._spans(trace, t, first)
+        self._communications(trace, t, first, window)
+        self._applies(trace, t, first, window)
         self._gaps(trace, t, place, first, window)
         self.events.show([(time / NANO, label) for time, label in event_labels(trace, t)])
         self.note.set_text("only totals were recorded" if totals_only(trace, "spans") else "")
@@ -193,8 +264,10 @@ class TimelinePanel(Panel):
         k, time = round(y), round(x * NANO)
         if not 0 <= k < len(rows) or time > t:
             return ""
-        near = window_ns(trace) // 150
-        return f"{trace.roles[rows[k]]}: {activity_at(trace, t, rows[k], time, near, self._lookup)}"
+        role, near = rows[k], window_ns(trace) // 150
+        if y - k > COMPUTING[1] and role in overlapping_roles(trace):
+            return f"{trace.roles[role]}: {communication_at(trace, t, role, time, self._lookup)}"
+        return f"{trace.roles[role]}: {activity_at(trace, t, role, time, near, self._lookup)}"
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         first, window = self._window(trace, t)
@@ -205,10 +278,14 @@ class TimelinePanel(Panel):
         first, window = self._window(trace, t)
         found = activities(trace, t, first, first + window, self._lookup)
         rows: list[Stops] = []
+        two = overlapping_roles(trace)
         for k, role in enumerate(shown_roles(trace, t, self._most)):
-            mine = {(max(b, first / NANO) + min(t / NANO if e == "" else float(e), t / NANO)) / 2
-                    for name, _, b, e in found if name == trace.roles[role]}  # fmt: skip
-            rows.append([(x, float(k)) for x in sorted({*mine, t / NANO})])
+            lanes = (COMPUTING, COMMUNICATING) if role in two else (WHOLE,)
+            for lane in lanes:
+                mine = {(max(b, first / NANO) + min(t / NANO if e == "" else float(e), t / NANO)) / 2
+                        for name, what, b, e in found
+                        if name == trace.roles[role] and (lane is COMMUNICATING) == what.startswith("communicate")}  # fmt: skip
+                rows.append([(x, k + sum(lane) / 2) for x in sorted({*mine, t / NANO})])
         return rows
 
     def axes_key(self) -> Any:
@@ -239,7 +316,8 @@ class TimelinePanel(Panel):
         for kind, edge, _, _ in BOXES:
             self.boxes[kind].set_linewidth(1.0 if high >= 9 or edge == "none" else 0.5)
 
-    def _spans(self, trace: Trace, t: int, place: np.ndarray, first: int) -> None:
+    def _spans(self, trace: Trace, t: int, first: int) -> None:
+        place = self._place
         role, phase, start, end = self._lookup.spans.touching(trace, first, t).columns("role", "phase", "start", "end")
         seen = place[role] >= 0
         role, phase, start, end = role[seen], phase[seen], start[seen], end[seen]
@@ -247,18 +325,58 @@ class TimelinePanel(Panel):
         done = (phase == COMPUTE) & ~cut
         who, begin, over = role[done], start[done], end[done]
         slow, back = slow_spans(trace, t, who, begin), self._passes.backward(trace, t, who, begin, over)
+        layer = self._pieces.layers(trace, who, begin, over)
+        whole = layer == NO_LAYER
         for colour, mine in (("blue", ~slow), ("orange", slow)):
-            for name, which in ((colour, mine & ~back), (f"{colour} back", mine & back)):
-                self._fill(name, place[who[which]], begin[which], over[which])
+            for name, which in ((colour, mine & ~back & whole), (f"{colour} back", mine & back & whole)):
+                self._fill(name, who[which], begin[which], over[which])
+        for name, which in (("layers", ~whole & ~slow), ("orange layers", ~whole & slow)):
+            self._fill(name, who[which], begin[which], over[which])
+            colours = style.layer_colours(max(1, len(trace.header.layers)), slow=name != "layers")
+            self.boxes[name].set_facecolor(colours[np.minimum(layer[which], len(colours) - 1)])  # type: ignore[arg-type]
         now_slow = slowed(trace, t)
         begun = {**computing_since(trace, t), **dict(zip(role[cut].tolist(), start[cut].tolist()))}
         held = {r: mine[-1].begin for r, mine in intervals(trace, t).items() if mine[-1].end is None}
         for colour, wanted in (("open blue", False), ("open orange", True)):
-            open_ = [r for r in begun if (r in now_slow) == wanted and place[r] >= 0]
-            began = np.array([begun[r] for r in open_], dtype=np.int64)
-            stands = np.array([held.get(r, t) for r in open_], dtype=np.int64)
-            self._fill(colour, place[open_], began, np.maximum(stands, began))
+            open_ = np.array([r for r in begun if (r in now_slow) == wanted and place[r] >= 0], dtype=np.int64)
+            began = np.array([begun[r] for r in open_.tolist()], dtype=np.int64)
+            stands = np.array([held.get(r, t) for r in open_.tolist()], dtype=np.int64)
+            self._fill(colour, open_, began, np.maximum(stands, began))
         self._busy = (role[phase == APPLY], start[phase == APPLY], np.minimum(end[phase == APPLY], t))
+        self._waits = [column[phase == WAIT] for column in (role, start, np.minimum(end, t))]
+
+    def _communications(self, trace: Trace, t: int, first: int, window: int) -> None:
+        rows = self._lookup.communications.touching(trace, first, t)
+        role, number, start, end = rows.columns("role", "number", "start", "end")
+        seen = self._place[role] >= 0
+        role, number, start, end = role[seen], number[seen], start[seen], end[seen]
+        done = end <= t
+        wide, high = pixels_of(self.axes)
+        gap = min(
+            GAP * window / wide, (end - start)[done].min(initial=window) / 3
+        )  # between buckets that follow each other
+        over = np.where(done, end - round(gap), t)
+        self._fill("violet", role[done], start[done], over[done], COMMUNICATING)
+        exposed = [np.empty((0, 3), dtype=np.int64)]
+        for each in np.unique(role).tolist():
+            mine, waits = role == each, self._waits[0] == each
+            shared = shared_time(self._waits[1][waits], self._waits[2][waits], start[mine], over[mine])
+            exposed.append(np.stack([np.full(len(shared[0]), each), *shared], axis=1))
+        roles, since, until = np.concatenate(exposed).T
+        self._fill("exposed", roles, since, until, COMMUNICATING)
+        still = [(r, begun) for r, _, begun in communicating_since(trace, t) if self._place[r] >= 0]
+        still += list(zip(role[~done].tolist(), start[~done].tolist()))
+        begun = np.array(sorted({*still}), dtype=np.int64).reshape(-1, 2)
+        self._fill("open violet", begun[:, 0], begun[:, 1], np.full(len(begun), t), COMMUNICATING)
+        texts = iter(self.numbers)
+        if high / np.count_nonzero(self._place >= 0) * (COMMUNICATING[1] - COMMUNICATING[0]) >= NUMBER * style.DPI / 72:
+            start = np.maximum(start, first)
+            room = (end - start) * wide / window - [style.width(str(k), NUMBER) + 4 for k in number.tolist()]
+            for k, text in zip(np.flatnonzero(done & (room >= 0))[::-1].tolist(), texts):
+                row = self._place[role[k]] + sum(COMMUNICATING) / 2
+                text.set(text=str(number[k]), x=(start[k] + end[k]) / 2 / NANO, y=row)
+        for text in texts:
+            text.set_text("")
 
     def _gaps(self, trace: Trace, t: int, place: np.ndarray, first: int, window: int) -> None:
         seen = [
@@ -283,7 +401,8 @@ class TimelinePanel(Panel):
         for words in texts:
             words.set_text("")
 
-    def _applies(self, trace: Trace, t: int, place: np.ndarray, first: int, window: int) -> None:
+    def _applies(self, trace: Trace, t: int, first: int, window: int) -> None:
+        place = self._place
         role, time, sender = self._lookup.applies.between(trace, first, t).columns("role", "time", "sender")
         seen = place[role] >= 0
         role, time, sender = role[seen], time[seen], sender[seen]
@@ -296,20 +415,26 @@ class TimelinePanel(Panel):
             role, time = bins // (MOST_TICKS + 1), first + bins % (MOST_TICKS + 1) * window // MOST_TICKS
         wide = window // (MOST_TICKS if many else 210)
         busy, start, end = self._busy
-        self._fill(
-            "green", np.r_[place[role], place[busy]], np.r_[time - wide // 2, start], np.r_[time + wide // 2, end]
-        )
+        self._fill("green", np.r_[role, busy], np.r_[time - wide // 2, start], np.r_[time + wide // 2, end])
 
-    def _fill(self, kind: str, rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
-        self.boxes[kind].set_verts(_corners(rows, start, end))  # type: ignore[arg-type]
+    def _fill(
+        self, kind: str, roles: np.ndarray, start: np.ndarray, end: np.ndarray, lane: tuple[float, float] | None = None
+    ) -> None:
+        """Draw boxes from `start` to `end` (ns) in the rows of `roles`. `lane`: their top and bottom; None: that of the role."""
+        top, bottom = self._lanes[roles].T if lane is None else lane
+        self.boxes[kind].set_verts(_corners(self._place[roles], start, end, top, bottom))  # type: ignore[arg-type]
 
 
 def _time(t: int) -> str:
     return f"{t / NANO:,.4f} s"
 
 
-def _corners(rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Return the corners of boxes, shape (n, 4, 2), centred on rows, from `start` to `end` (ns)."""
+def _corners(
+    rows: np.ndarray, start: np.ndarray, end: np.ndarray, above: Any = WHOLE[0], below: Any = WHOLE[1]
+) -> np.ndarray:
+    """Return the corners of boxes, shape (n, 4, 2), in rows, from `start` to `end` (ns). `above`, `below`: of their top and their
+    bottom, relative to the middle of the row.
+    """
     left, right = start / NANO, end / NANO
-    top, bottom = rows - HALF, rows + HALF
+    top, bottom = rows + above, rows + below
     return np.stack([left, bottom, left, top, right, top, right, bottom], axis=-1).reshape(-1, 4, 2)

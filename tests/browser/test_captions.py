@@ -16,9 +16,9 @@ from labkit.views.display_list import DisplayList
 
 DRAWING = Path(page.__file__).with_name("drawing.js")
 PAPER = {"light": "#ffffff", "dark": "#111111"}
-HUES = {"red": 0, "orange": 28, "green": 147, "blue": 224}  # degrees
+HUES = {"red": 0, "orange": 28, "green": 147, "blue": 224, "violet": 261}  # degrees
 THEMED = re.compile(r"\b(pale|dark|light|white|black|bright)", re.IGNORECASE)  # true in one theme only
-NAMED = re.compile(r"\b(faint|strong|thin|red|orange|green|blue|grey)\b(?: bar)?(?: = |: )(\w+)")
+NAMED = re.compile(r"\b(faint|strong|thin|red|orange|green|blue|violet|grey)\b(?: bar)?(?: = |: )(\w+)")
 
 
 def run_of(strategy, data="digits", hidden=(16, 16), **cluster):
@@ -31,6 +31,7 @@ RUNS = {
     "pipeline": lambda: run_of(lk.Pipeline(micro_batches=1), hidden=(16, 16, 16)),
     "links": lambda: run_of(lk.SyncPS(), bandwidth=1e6),
     "ring": lambda: run_of(lk.RingAllReduce(), data="moons", hidden=(8,)),
+    "buckets": lambda: run_of(lk.BucketedAllReduce(), hidden=(16, 16, 16), bandwidth=1e5),
 }
 
 
@@ -83,7 +84,11 @@ def size_of(points, axis):
 
 def check(panel, word, meaning, parts, theme):
     """Raise AssertionError if the picture contradicts `word = meaning`. `parts`: as `shapes`, in the colours of the theme."""
-    if word in ("faint", "strong"):
+    if (word, meaning) == ("faint", "hidden"):  # of the boxes of communication, those of exposed ones have no edge
+        boxes = [part for part in parts if part[1] and len(part[0]) >= 4 and names_of(part[1]) == "violet"]
+        own, others = ([contrast(box[1], theme) for box in boxes if bool(box[2]) == edged] for edged in (True, False))
+        assert max(own) < min(others), (own, others)
+    elif word in ("faint", "strong"):
         boxes = [part for part in parts if part[1] and len(part[0]) >= 4 and names_of(part[1]) == "blue"]
         if meaning in ("forward", "backward"):  # in each stage, a backward pass takes twice as long as a forward pass
             spans, mine = [box for box in boxes if box[2]], []

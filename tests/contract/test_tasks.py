@@ -1,5 +1,6 @@
 """Tasks of one role on both engines: computing and communicating at once, errors, timeouts, cancellation, tags, deadlocks."""
 
+import contextlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 import labkit as lk
 from labkit.trace import query
+from labkit.trace.overlap import BackwardPieces, communicating_since, overlap
+from labkit.trace.schema import COMPUTE
 from tests.contract.engines import slow_on_processes
 from tests.contract.scripts import QUADRATIC, Letter, OneAfterTheOther, Other, Script
 from tests.contract.statements import closed
@@ -268,6 +271,65 @@ def test_a_run_with_tasks_is_stepped_paused_and_frozen(engine):
     run.resume()
     moves(run)
     ended(run)
+
+
+@pytest.mark.parametrize("engine", ["simulated", "dask"], indirect=True)
+def test_communications_and_pieces_are_recorded_alike(engine):
+    """Every worker has the pieces and the buckets of each of its steps, in order; hidden is the part of a bucket in which the
+    worker computed, to the nanosecond.
+    """
+    strategy = lk.BucketedAllReduce(bucket_size=1, eval_every=5)
+    network = {"latency": 0.002} if engine.simulated else {}
+    trace = engine.wait(DEEP, strategy, lk.Budget(updates=4), workers=3, time=0.06, **network).trace
+    spans = np.stack(trace.column("spans", "role", "start", "end", "phase"), axis=1)
+    spans = spans[spans[:, 3] == COMPUTE]
+    layers = BackwardPieces().layers(trace, *spans[:, :3].T)
+    for worker in (trace.roles.index(f"worker-{k}") for k in range(3)):
+        mine = spans[:, 0] == worker
+        assert layers[mine][:20].tolist() == [-1, 3, 2, 1, 0] * 4
+        who, number, start, end, hidden = trace.column("communications", "role", "number", "start", "end", "hidden")
+        own = who == worker
+        assert number[own][:16].tolist() == [0, 1, 2, 3] * 4
+        for begin, over, told in np.stack([start, end, hidden], axis=1)[own].tolist():
+            shared = np.minimum(spans[mine, 2], over) - np.maximum(spans[mine, 1], begin)
+            assert told == np.maximum(shared, 0).sum()
+            assert 0 <= told <= over - begin
+    assert overlap(trace).hidden > 0
+    assert not [name for name, counters in trace.counters.items() if counters.communicating]
+
+
+@dataclass(frozen=True)
+class Communicates(Script):
+    """Without tasks nothing is hidden; a communication that ends with an error is not recorded."""
+
+    async def play(self, ctx, rank):
+        other = ctx.peers("worker")[1 - rank]
+        with ctx.communication(7):
+            ctx.send(other, Letter(1))
+            await ctx.recv(Letter)
+        with contextlib.suppress(ZeroDivisionError), ctx.communication(8):
+            await ctx.sleep(0.001)
+            raise ZeroDivisionError
+        with pytest.raises(lk.RoleError, match="give a whole number from 0"):
+            ctx.communication(-1)
+
+
+def test_a_communication_without_tasks_is_exposed(engine):
+    trace = engine.wait(QUADRATIC, Communicates(), LIMIT, workers=2).trace
+    assert trace.column("communications", "number").tolist() == [7, 7]
+    assert trace.column("communications", "hidden").tolist() == [0, 0]
+
+
+def test_a_communication_in_progress_is_reported(simulated):
+    """With layers of 12 ms, and 50 ms for a sum: in the middle of the first one, and after a kill."""
+    run = simulated.train(DEEP, lk.BucketedAllReduce(bucket_size=1), LIMIT, workers=3, time=0.06, latency=0.0125)
+    run.advance(0.04)
+    assert [(role, number) for role, number, _ in communicating_since(run.trace, 10**12)] == [
+        (run.trace.roles.index(f"worker-{k}"), 0) for k in range(3)
+    ]
+    run.kill("worker-1", restart=False).advance(0.001)
+    at_end = communicating_since(run.trace, 10**12)
+    assert run.trace.roles.index("worker-1") not in [role for role, _, _ in at_end]
 
 
 @slow_on_processes

@@ -21,6 +21,7 @@ from labkit.lab.session import Session
 from labkit.lab.settings import Settings
 from labkit.lab.view import make_view
 from labkit.views import PANELS
+from tests.results.test_overlap import first_step
 
 pytestmark = pytest.mark.sample(3)
 
@@ -391,6 +392,24 @@ def test_eight_local_steps_send_an_eighth_of_the_messages():
         for trace, time, gradients in ((ring, last[0], ring_steps), (local, last[1], rounds * steps))
     ]
     assert bytes_a_gradient[0] / bytes_a_gradient[1] == pytest.approx(8, rel=0.01)
+
+
+def test_buckets_hide_communication_and_pay_latencies():
+    """One bucket, one for each layer, three. The recurrence is that of tests/results/test_overlap.py."""
+    workers, c, hidden, wires = 4, 0.4, (64,) * 9, {"latency": 0.005, "bandwidth": 1e6}
+    found = []
+    for trace, size in zip(traces("buckets")[1:], (10**9, 1, 40_000)):
+        expected = first_step(hidden, size, workers, **wires, compute=c, inputs=64, outputs=10)
+        steps = len(spans(trace, "worker-0")[0]) // (1 if size == 10**9 else 11) - 1
+        role, time = trace.column("applies", "role", "time")
+        ends = time[role == trace.roles.index("worker-0")]
+        assert ends[steps] - ends[steps - 1] == pytest.approx(expected[-1][1], rel=1e-3)
+        found.append(expected[-1][1])
+    scenario = SCENARIOS["buckets"]
+    assert scenario.question.answers[scenario.question.right] == "a few layers together"
+    assert found.index(min(found)) == 2
+    said = [f"{time / S:.2f} s" for time in found]
+    assert f"{said[2]} instead of {said[0]}" in scenario.question.verdict
 
 
 def test_fewer_bytes_for_the_same_gradient():

@@ -13,10 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labkit as lk
+from labkit.narrative.sentence import sentence
 from labkit.nn import Network
 from labkit.nn.objective import single_stages
+from labkit.summary import Summary
 from labkit.trace import ledger
+from labkit.trace.overlap import BackwardPieces, overlap
 from labkit.trace.schema import COMPUTE, WAIT
+from labkit.views import PANELS
 from tests.results.test_replicas import gradients
 
 MOONS = lk.Problem("moons", hidden=(7, 5, 6), batch_size=8, dtype="float64", seed=1, options={"samples": 200})
@@ -41,9 +45,9 @@ def steps_of(trace):
     return time[role == trace.roles.index("worker-0")].tolist()
 
 
-def backward(hidden, bucket_size, compute=C):
+def backward(hidden, bucket_size, compute=C, inputs=2, outputs=2):
     """[(end of the backward pass of a bucket, ns after the start of the step; parameters of the bucket)], by hand."""
-    widths = [2, *hidden, 2]
+    widths = [inputs, *hidden, outputs]
     layers = [(a * b, (a + 1) * b) for a, b in itertools.pairwise(widths)]  # (multiplications, parameters)
     total, end, found, size = sum(work for work, _ in layers), round(1e9 * compute / 3), [], 0
     for work, parameters in reversed(layers):
@@ -72,12 +76,12 @@ def all_reduce(starts, size, latency, byte, egress, ingress):
     return now
 
 
-def first_step(hidden, bucket_size, workers, latency=0.0, bandwidth=np.inf, compute=C):
+def first_step(hidden, bucket_size, workers, latency=0.0, bandwidth=np.inf, **network):
     """[(beginning, end) of each bucket on worker 0], ns: the recurrence, for the first step."""
     byte, latency = 1e9 / bandwidth, round(1e9 * latency)
     ends, found = [0] * workers, []
     egress, ingress = [0] * workers, [0] * workers
-    for piece, size in backward(hidden, bucket_size, compute):
+    for piece, size in backward(hidden, bucket_size, **network):
         starts = [max(end, piece) for end in ends]
         ends = all_reduce(starts, size, latency, byte, egress, ingress)
         found.append((starts[0], ends[0]))
@@ -108,7 +112,7 @@ def test_a_bucket_ends_after_the_bucket_before_and_after_its_pieces(hidden, work
     assert steps_of(trace)[0] == found[-1]  # all buckets, and an update that takes no time
 
 
-def overlap(intervals, others):
+def shared(intervals, others):
     return sum(max(0, min(b, d) - max(a, c)) for a, b in intervals for c, d in others)
 
 
@@ -124,12 +128,58 @@ def test_hidden_and_exposed_communication_are_all_communication(workers, bucket_
     computing = list(zip(start[mine & (phase == COMPUTE)].tolist(), end[mine & (phase == COMPUTE)].tolist()))
     exposed = int((end - start)[mine & (phase == WAIT)].sum())
     communicating = sum(b - a for a, b in buckets)
-    assert overlap(computing, buckets) + exposed == pytest.approx(communicating, abs=200)
+    assert shared(computing, buckets) + exposed == pytest.approx(communicating, abs=200)
     assert sum(b - a for a, b in computing) + exposed == steps_of(trace)[0]  # computing and waiting are the whole step
     if bucket_size == 10**9:
-        assert overlap(computing, buckets) == 0
+        assert shared(computing, buckets) == 0
     else:
-        assert overlap(computing, buckets) > 0
+        assert shared(computing, buckets) > 0
+    seen, mine = overlap(trace), overlap(trace, role=trace.roles.index("worker-0"))
+    assert mine.hidden == pytest.approx(shared(computing, buckets), abs=200)
+    assert mine.exposed == pytest.approx(exposed, abs=200)
+    each = [overlap(trace, role=trace.roles.index(f"worker-{k}")) for k in range(workers)]
+    assert (seen.hidden, seen.exposed) == (sum(one.hidden for one in each), sum(one.exposed for one in each))
+    who, number, start, end, hidden = trace.column("communications", "role", "number", "start", "end", "hidden")
+    own = who == trace.roles.index("worker-0")
+    np.testing.assert_allclose(np.stack([start, end], axis=1)[own], buckets, rtol=0, atol=50)
+    assert number[own].tolist() == list(range(len(buckets)))
+    assert hidden[own].tolist() == pytest.approx([shared(computing, [bucket]) for bucket in buckets], abs=100)
+
+
+@pytest.mark.parametrize(("bucket_size", "bandwidth"), [(20_000, 2e7), (1, 1e9), (10**9, 2e7)])
+def test_the_share_that_is_hidden_is_said_at_every_time(bucket_size, bandwidth):
+    """In the summary, in the sentence and in the caption, of all buckets that are over: the recurrence, in whole percent."""
+    hidden, wires = (100, 100, 100), {"bandwidth": bandwidth}
+    trace = run(hidden, bucket_size, 4, steps=1, **wires)
+    buckets, backward_ends = first_step(hidden, bucket_size, 4, **wires), round(1e9 * C)
+    for t in [end for _, end in buckets]:
+        done = [(a, b) for a, b in buckets if b <= t]
+        share = shared([(0, backward_ends)], done) / sum(b - a for a, b in done)
+        text = f"{share:.0%} of the communication is hidden behind the backward pass"
+        assert f"{text}." in sentence(trace, t + 50)
+        assert PANELS["timeline"]().caption(trace, t + 50).startswith(f"{text} · ")
+    assert dict(Summary.of(trace).rows())["overlap"] == text
+    said = Summary.of(trace)["communication"]
+    assert said["hidden"] / (said["hidden"] + said["exposed"]) == pytest.approx(share, rel=1e-4)
+
+
+def test_without_tasks_nothing_is_said_of_hidden_communication():
+    trace = (
+        lk.train(network((20,)), lk.RingAllReduce(), lk.SimulatedCluster(workers=3), lk.Budget(updates=3)).wait().trace
+    )
+    assert overlap(trace) is None
+    assert "hidden" not in sentence(trace) + str(Summary.of(trace)) + PANELS["timeline"]().caption(trace)
+
+
+def test_pieces_of_the_backward_pass_are_found_among_the_spans():
+    """A step is a forward pass, then the layers from the last to the first."""
+    trace = run((20, 30, 40), 1, 3, steps=4, bandwidth=1e7)
+    role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
+    work = phase == COMPUTE
+    layers = BackwardPieces().layers(trace, role[work], start[work], end[work])
+    for worker in (0, 1, 2):
+        mine = layers[role[work] == trace.roles.index(f"worker-{worker}")]
+        assert mine[:20].tolist() == [-1, 3, 2, 1, 0] * 4
 
 
 @pytest.mark.parametrize(("bucket_size", "buckets"), [(1, 5), (10**9, 1)])

@@ -17,7 +17,9 @@ from labkit.narrative import log_lines
 from labkit.trace import summary
 from labkit.trace.exports import load_npz, save_npz, to_frames, to_perfetto
 from labkit.trace.header import TraceHeader
+from labkit.trace.overlap import overlap
 from labkit.trace.schema import NANO, TABLES
+from labkit.views import PANELS
 
 
 def simulated(strategy=None, *, updates=60, **cluster):
@@ -74,7 +76,7 @@ def test_foreign_and_older_files_are_refused(tmp_path, trace):
     with pytest.raises(lk.BadInput, match="not a labkit trace"):
         load_npz(bad)
     for change, text in (
-        (("format", 1), "format 1, made by an older labkit; this one reads format 3"),
+        (("format", 1), "format 1, made by an older labkit; this one reads format 4"),
         (("kind", "labkit model"), "not a labkit trace"),
     ):
         np.savez(bad, **changed(path, "about", *change))
@@ -170,3 +172,39 @@ def test_without_pandas_to_frames_names_the_package_to_install(trace, monkeypatc
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(lk.BadInput, match="pip install pandas"):
         to_frames(trace)
+
+
+# runs with tasks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def overlapping():
+    problem = lk.Problem("moons", hidden=(8, 8), options={"samples": 200})
+    cluster = lk.SimulatedCluster(workers=3, bandwidth=1e5, latency=1e-4)
+    return lk.train(problem, lk.BucketedAllReduce(bucket_size=1), cluster, lk.Budget(updates=4)).wait().trace
+
+
+def test_pieces_and_communications_are_saved_and_in_frames(overlapping, tmp_path):
+    loaded = load_npz(save_npz(overlapping, tmp_path / "trace.npz"))
+    assert overlap(loaded) == overlap(overlapping)
+    assert PANELS["timeline"]().caption(loaded) == PANELS["timeline"]().caption(overlapping)
+    importlib.import_module("pandas")
+    frames = to_frames(loaded)
+    pieces = frames["pieces"]
+    assert pieces[pieces["role"] == "worker-0"]["layer"].tolist() == ["output", "dense2", "dense1"] * 4
+    sums = frames["communications"]
+    assert sums[sums["role"] == "worker-1"]["number"].tolist() == [0, 1, 2] * 4
+    assert ((sums["hidden"] >= 0) & (sums["hidden"] <= sums["end"] - sums["start"] + 1e-12)).all()
+
+
+def test_perfetto_has_communications_in_a_thread_of_their_own(overlapping, tmp_path):
+    events = json.loads(to_perfetto(overlapping, tmp_path / "trace.json").read_text())["traceEvents"]
+    threads = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    sums = [event for event in events if event.get("cat") == "communication"]
+    assert [event["name"] for event in sums] == ["bucket 0", "bucket 1", "bucket 2"] * 4 * 3
+    assert {threads[event["tid"]] for event in sums} == {f"worker-{k}, communication" for k in range(3)}
+    hidden = sum(event["args"]["hidden_us"] for event in sums)
+    assert hidden * 1000 == pytest.approx(overlap(overlapping).hidden)
+    worker = next(tid for tid, name in threads.items() if name == "worker-2")
+    spans = [e for e in events if e.get("cat") == "span" and e["tid"] == worker and e["name"] == "compute"]
+    assert [e["args"].get("backward") for e in spans] == [None, "output", "dense2", "dense1"] * 4

@@ -25,12 +25,13 @@ from ...roles.part import Part
 from ...roles.tasks import RoleTasks
 from ...trace.events import Note
 from ...trace.recorder import SPAN, Counters, Recorder
+from ...trace.schema import COMPUTE as COMPUTING
 from ...trace.schema import SLEEP as SLEEPING
 from ...trace.schema import WAIT as WAITING
 from ...trace.schema import nanoseconds, seconds
 from ..distributions import Deterministic, Distribution, Sampler
 from ..error_texts import foreign_effect
-from ..role_core import PHASE, KnownMembers, RoleCore, described
+from ..role_core import PHASE, Communication, KnownMembers, RoleCore, described
 from .event_loop import CHIEF_WAKE, DONE, EARLY, LATE, WAKE, EventLoop
 from .network import SimulatedNetwork
 
@@ -675,6 +676,11 @@ class SimulatedRole(RoleCore):
         """Virtual time, ns."""
         return self._loop.now
 
+    def computed_until(self, now: int) -> int:
+        done = self.counters.phases[COMPUTING]
+        computing = self._working is not None and self._working[2] == COMPUTING
+        return done + max(0, now - self.since) if computing else done
+
     def has_computed(self, peer: str) -> bool:
         """Return whether the present instance of `peer` has computed a gradient. In virtual time this is always known."""
         counters = self.by_name[peer].counters
@@ -733,6 +739,9 @@ class SimulatedContext(Context):
         """Save `state` for the next incarnation of this role. It is stored in memory and survives the loss of the role."""
         self._role.state = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}
         return SAVED
+
+    def communication(self, number: int) -> Communication:
+        return Communication(self._role, number)
 
     @property
     def now(self) -> float:

@@ -2,7 +2,7 @@
 effect.
 
 A scenario is a value (`labkit.lab.scenarios.scenario`). Its formula is in the comment above it, and is checked by
-`tests/lab/test_scenarios.py`. The start notebook uses the first scenario. The next six scenarios show the main effects.
+`tests/lab/test_scenarios.py`. The start notebook uses the first scenario. The next seven scenarios show the main effects.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from ...errors import nearest
 from .failures import SERVER_FAILS, WORKER_FAILS
-from .links import FEWER_BYTES, FULL_LINK, LOCAL_STEPS, SPARSE
+from .links import BUCKETS, FEWER_BYTES, FULL_LINK, LOCAL_STEPS, SPARSE
 from .models import BUBBLE, SKEWED_DATA
 from .scenario import Scenario
 from .staleness import RUNAWAY, STALE_AND_FAST, STALENESS
@@ -24,7 +24,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType({
     scenario.name: scenario
     for scenario in (
         FIRST_MINUTE,
-        SLOW_WORKER, STALENESS, STALE_AND_FAST, RUNAWAY, FULL_LINK, BUBBLE,
+        SLOW_WORKER, STALENESS, STALE_AND_FAST, RUNAWAY, FULL_LINK, BUCKETS, BUBBLE,
         WORKER_FAILS, SERVER_FAILS,
         RANDOM_TIMES, BACKUP_WORKERS, SPARSE, SKEWED_DATA, LOCAL_STEPS, FEWER_BYTES,
     )

@@ -32,6 +32,7 @@ from ....roles.shard import Shard
 from ....roles.tasks import RoleTasks
 from ....trace.events import ConnectionRefused, EngineWarning, Note
 from ....trace.recorder import MESSAGE, Recorder
+from ....trace.schema import COMPUTE as COMPUTING
 from ....trace.schema import NANO, SEND, nanoseconds, seconds
 from ....trace.schema import SLEEP as SLEEPING
 from ....trace.schema import WAIT as WAITING
@@ -40,7 +41,7 @@ from ...elastic import moving_roles
 from ...error_texts import failure_report, foreign_effect
 from ...pacing import Pacing, WorkTimes
 from ...plan import batch_maker, build_parts, make_coroutine
-from ...role_core import PHASE, KnownMembers, RoleCore, described
+from ...role_core import PHASE, Communication, KnownMembers, RoleCore, described
 from ...storage.store import Store
 from ..protocol import ProtocolError
 from ..transport.endpoint import Endpoint
@@ -97,6 +98,9 @@ class RealContext(Context):
         role = self._role
         role.checkpoints.request(state, role.shard, role.clock())
         return SAVED
+
+    def communication(self, number: int) -> Communication:
+        return Communication(self._role, number)
 
     @property
     def now(self) -> float:
@@ -205,6 +209,10 @@ class RealRole(RoleCore):
     def clock(self) -> int:
         """Engine time, ns."""
         return self._now()
+
+    def computed_until(self, now: int) -> int:
+        done, piece = self.counters.phases[COMPUTING], self._piece
+        return done + now - piece.began if piece is not None and PHASE[piece.kind] == COMPUTING else done
 
     def transmit(self, to: str, message: Message, category: int) -> int:
         """Send `message` to role `to`, without blocking. Returns its payload bytes."""
