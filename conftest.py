@@ -16,9 +16,9 @@ from typing import Any
 import hypothesis
 import pytest
 
-# nbval is loaded here, and not as an installed plugin: jsonschema, which it imports, would first use this package to compile a
-# grammar that nothing here needs. In each process of the tests this took as long as all other imports.
-sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+# nbval is loaded here, and not as an installed plugin: jsonschema, which it imports, would import these packages for formats that
+# notebooks do not have. One compiles a grammar, which took longer than all other imports in each process of the tests.
+sys.modules.update(rfc3987_syntax=None, isoduration=None)  # type: ignore[arg-type]
 pytest_plugins = ["nbval.plugin"]
 
 # One lesson represents its kind in the quick suite; the others belong to the slow suites.
