@@ -1,8 +1,10 @@
 """Configuration of all tests and notebooks: layers, the slow suites, two workers, and the report."""
 
+import functools
 import gc
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Generator, Iterable
@@ -13,6 +15,11 @@ from typing import Any
 
 import hypothesis
 import pytest
+
+# nbval is loaded here, and not as an installed plugin: jsonschema, which it imports, would import these packages for formats that
+# notebooks do not have. One compiles a grammar, which took longer than all other imports in each process of the tests.
+sys.modules.update(rfc3987_syntax=None, isoduration=None)  # type: ignore[arg-type]
+pytest_plugins = ["nbval.plugin"]
 
 # One lesson represents its kind in the quick suite; the others belong to the slow suites.
 QUICK_NOTEBOOKS = ("04_asynchronous_sgd.ipynb",)
@@ -122,9 +129,14 @@ def starts_processes(item: pytest.Item) -> bool:
     if item.get_closest_marker("processes") or any(item.get_closest_marker(layer) for layer in PROCESS_LAYERS):
         return True
     if item.path.suffix == ".ipynb":
-        return any(word in item.path.read_text() for word in ("DaskCluster", "lk.Lab("))
+        return _has_processes(item.path)
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     return parameters.get("engine") == "dask" or not PROCESS_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+@functools.cache
+def _has_processes(notebook: Path) -> bool:
+    return any(word in notebook.read_text() for word in ("DaskCluster", "lk.Lab("))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -149,6 +161,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
             gc.collect()
 
 
+@functools.cache
 def suite_of(path: Path) -> str:
     """Return the key in `SUITES` of a file. Raises UsageError if no path above the file has an entry."""
     for folder in (path, *path.parents):
@@ -157,6 +170,10 @@ def suite_of(path: Path) -> str:
     if path.is_relative_to(ROOT):
         raise pytest.UsageError(f"{path} has no layer; add its folder to SUITES in conftest.py.")
     return "tests"
+
+
+def _suite_of_test(name: str) -> str:
+    return suite_of(ROOT / name.partition("::")[0])
 
 
 def _sampled(items: list[pytest.Item]) -> list[tuple[pytest.Mark, list[pytest.Item]]]:
@@ -235,8 +252,7 @@ class SuiteReport:
 
     def _expect(self, ids: Iterable[str]) -> None:
         for name in ids:
-            suite = suite_of(ROOT / name.partition("::")[0])
-            self._suites.setdefault(suite, Suite()).open.add(name)
+            self._suites.setdefault(_suite_of_test(name), Suite()).open.add(name)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
@@ -248,7 +264,7 @@ class SuiteReport:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the test; write the line of its suite if it was the last."""
-        suite = self._suites.get(key := suite_of(ROOT / report.nodeid.partition("::")[0]))
+        suite = self._suites.get(key := _suite_of_test(report.nodeid))
         if suite is None:
             return
         suite.seconds += report.duration

@@ -454,29 +454,27 @@ def check_option(owner: str, k: Option, value: Any) -> Any:
         value = k.read(value)  # an object given by name
         if value is None:
             return None
-    bad = BadInput(f"{owner}: {k.name}={shown(value)} is not allowed; {k.name} is {describe(k)}.")
+    converted = value
     if k.choices is not None:
-        if not is_one_of(value, k.choices):
-            raise bad
-        return value
-    if k.type is bool:
-        if not isinstance(value, bool):
-            raise bad
-        return value
-    if k.type in (int, float):
-        if isinstance(value, str) and k.unit == RATE:
-            value = bytes_from_text(value) or value
-        number = as_number(value, k.type)
-        if number is None or not (k.type is int or math.isfinite(number) or k.high == math.inf):
-            raise bad
-        if (k.low is not None and number < k.low) or (k.high is not None and number > k.high):
-            raise bad
-        return number
-    if isinstance(value, type):
+        allowed = is_one_of(value, k.choices)
+    elif k.type is bool:
+        allowed = isinstance(value, bool)
+    elif k.type in (int, float):
+        in_bytes = bytes_from_text(value) if isinstance(value, str) and k.unit == RATE else None
+        converted = as_number(in_bytes or value, k.type)
+        allowed = (
+            converted is not None
+            and (k.type is int or math.isfinite(converted) or k.high == math.inf)
+            and (k.low is None or converted >= k.low)
+            and (k.high is None or converted <= k.high)
+        )
+    elif isinstance(value, type):
         raise BadInput(f"{owner}: {k.name}={value.__name__} is a class; write {value.__name__}().")
-    if k.type is not object and not isinstance(value, k.type):
-        raise bad
-    return value
+    else:
+        allowed = k.type is object or isinstance(value, k.type)
+    if not allowed:
+        raise BadInput(f"{owner}: {k.name}={shown(value)} is not allowed; {k.name} is {describe(k)}.")
+    return converted
 
 
 def is_one_of(value: Any, choices: Collection[Any]) -> bool:

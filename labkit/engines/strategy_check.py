@@ -17,8 +17,9 @@ def check_strategy(strategy: Any, kinds: Iterable[str]) -> None:
     method.
     """
     cls, kinds = type(strategy), sorted(set(kinds))
-    for name in dir(cls):
-        if isinstance(inspect.getattr_static(cls, name, None), dataclasses.Field):
+    attributes = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+    for name in sorted(attributes):
+        if isinstance(attributes[name], dataclasses.Field):
             raise BadInput(f"{cls.__name__}.{name} is not a field yet: write @dataclass(frozen=True) above the class.")
     listed = cls.messages
     if not isinstance(listed, tuple) or not all(isinstance(k, type) and issubclass(k, Message) for k in listed):

@@ -153,7 +153,11 @@ class OutlierTest:
         fresh = self._ends[others, 1:] > self._ends[i, -n - 1]
         fresh[:, -1] = True  # for roles that are even slower, use the newest duration
         fresh &= ~np.isnan(self._logs[others])
-        return float(np.median(np.nanmedian(np.where(fresh, self._logs[others], np.nan), axis=1))), int(fresh.sum())
+        # the medians of the rows: `np.nanmedian` took ten times as long as all the rest of the test
+        ordered = np.sort(np.where(fresh, self._logs[others], np.nan), axis=1)  # NaN comes last
+        counts, row = fresh.sum(axis=1), np.arange(len(fresh))
+        medians = (ordered[row, (counts - 1) // 2] + ordered[row, counts // 2]) / 2
+        return float(np.median(medians)), int(counts.sum())
 
     def _noise(self) -> tuple[float, float]:
         """Return (sigma, multiple of sigma that chance explains).

@@ -50,12 +50,12 @@ _FIXED = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1", "JUPYTER_PLATFORM_DIRS": "1",
     "NO_COLOR": "1",
 }  # fmt: skip
-# The import of `rfc3987_syntax` is blocked, because jsonschema would use it to build a grammar, which is slow and not needed.
+# jsonschema would import these packages for formats that notebooks do not have: one compiles a grammar, both are slow.
 _START = (  # a limit on memory, where the system has one, protects the machine from a bug in a check
     f"import sys\ntry:\n import resource; resource.setrlimit(resource.RLIMIT_DATA, ({MEMORY}, {MEMORY}))\n"
     "except (ImportError, AttributeError, ValueError, OSError): pass\n"
     "from labkit.course.sandbox.parent_death import end_with_parent; end_with_parent(int(sys.argv.pop(1)))\n"
-    "sys.modules['rfc3987_syntax'] = None; import pytest; sys.exit(pytest.console_main())"
+    "sys.modules.update(rfc3987_syntax=None, isoduration=None); import pytest; sys.exit(pytest.console_main())"
 )
 _IPYTHON = """c = get_config()
 c.InteractiveShellApp.ignore_cwd = True

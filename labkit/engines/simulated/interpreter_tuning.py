@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -22,19 +23,21 @@ SURVIVORS = 200_000  # new objects before a collection
 
 
 class InterpreterTuning:
-    """`with tuning(threads):` is a block with these settings. `threads`: controls the libraries for linear algebra."""
+    """`with tuning():` is a block with these settings."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open = 0
         self._undo = contextlib.ExitStack()
+        self._modules = 0  # number of imported modules when the libraries were looked for
+        self._libraries: ThreadpoolController | None = None
 
     @contextlib.contextmanager
-    def __call__(self, threads: ThreadpoolController) -> Iterator[None]:
+    def __call__(self) -> Iterator[None]:
         """Apply the settings until the end of the last open block."""
         with self._lock:
             if not self._open:
-                self._undo.enter_context(threads.limit(limits=1))
+                self._undo.enter_context(self._linear_algebra().limit(limits=1))
                 self._undo.enter_context(_rarely_collected())
             self._open += 1
         try:
@@ -44,6 +47,17 @@ class InterpreterTuning:
                 self._open -= 1
                 if not self._open:
                     self._undo.close()
+
+    def _linear_algebra(self) -> ThreadpoolController:
+        """Return the control of the libraries for linear algebra.
+
+        Looking for them reads the list of the memory mappings of the process, which took a third of the start of a small run.
+        Another library comes only with the import of a module.
+        """
+        if self._libraries is None or self._modules != len(sys.modules):
+            self._modules = len(sys.modules)
+            self._libraries = ThreadpoolController()
+        return self._libraries
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from ...errors import BadInput, ClusterError, Deadlock, LabkitError, shown
 from ...interrupts import DeferredInterrupt
@@ -134,10 +133,10 @@ class SimulatedRun(VirtualTimeEngine):
         self.supported_commands = frozenset(_HANDLERS)
         self._ending_command: Executed | None = None  # the entry of the command that ended the run
         self._journal = RunJournal(open_store(checkpoint), self._warn)
-        self._threads, self._lock, self._turns_per_slice = ThreadpoolController(), RunLock(), TimeSlices(None).turns
+        self._lock, self._turns_per_slice = RunLock(), TimeSlices(None).turns
         kind_ids = {kind: i for i, kind in enumerate(plan.message_kinds)}
         self._network = make_network(self._loop, plan, spec, kind_ids)
-        with TUNING(self._threads):
+        with TUNING():
             self._make_roles()
         self._slice_end = 0  # the turn before which a slice ends
         self._flush_every = max(FLUSH, 50 * len(self._roles))  # a flush costs more with more roles
@@ -244,7 +243,7 @@ class SimulatedRun(VirtualTimeEngine):
         Returns False after `timeout` seconds of wall time.
         """
         slices = TimeSlices(timeout, self._turns_per_slice)
-        with DeferredInterrupt(self._end_slice) as interrupt, TUNING(self._threads):
+        with DeferredInterrupt(self._end_slice) as interrupt, TUNING():
             continues = True
             while continues:
                 if slices.over:
@@ -670,7 +669,7 @@ class SimulatedRun(VirtualTimeEngine):
     # the record -------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        with TUNING(self._threads), self._lock:
+        with TUNING(), self._lock:
             unchanged = []
             for role in self._roles:
                 if role.touched:

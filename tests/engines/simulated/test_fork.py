@@ -280,7 +280,7 @@ def test_settings_of_the_process_come_back_with_the_last_that_leaves():
     quiet, threads, before = InterpreterTuning(), ThreadpoolController(), gc.get_threshold()
     count = lambda: [library["num_threads"] for library in threads.info()]  # noqa: E731
     own = count()
-    first, second = quiet(threads), quiet(threads)
+    first, second = quiet(), quiet()
     first.__enter__()
     second.__enter__()
     assert (gc.get_threshold()[0], set(count())) == (SURVIVORS, {1})
