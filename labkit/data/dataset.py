@@ -202,8 +202,8 @@ class Dataset(Described):
         return f"<Dataset {self.name}: {self.n_train} + {self.n_test} samples of {self.features} {self.dtype.name}, {what}>"
 
 
-class Samples(NamedTuple):
-    """Samples of a part of a data set: the `rows` of x (n, d) and y (n,) or (n, k), in this order; None means all."""
+class Subset(NamedTuple):
+    """A part of the samples: the `rows` of x (n, d) and y (n,) or (n, k), in this order; None means all."""
 
     x: np.ndarray
     y: np.ndarray
@@ -232,7 +232,7 @@ class Samples(NamedTuple):
 
 def hold_out(
     x: np.ndarray, y: np.ndarray, test_fraction: float, seed: int, stratify: bool = False
-) -> tuple[Samples, Samples]:
+) -> tuple[Subset, Subset]:
     """Split at random, by the seed, into the parts (train, test), with at least one sample in each.
 
     `stratify`: whether the fraction is held out of every class of the labels y (n,), but no sample of a class that has only one.
@@ -252,9 +252,9 @@ def hold_out(
         chosen = rank < held[labels]
         if not chosen.any():
             raise BadInput("stratify=True needs a class with at least 2 samples, one to train on and one to hold out.")
-        return Samples(x, y, order[~chosen]), Samples(x, y, order[chosen])
+        return Subset(x, y, order[~chosen]), Subset(x, y, order[chosen])
     several = min(max(round(samples * test_fraction), 1), samples - 1)
-    return Samples(x, y, order[several:]), Samples(x, y, order[:several])
+    return Subset(x, y, order[several:]), Subset(x, y, order[:several])
 
 
 def scale_of(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -279,8 +279,8 @@ def unscaled(values: np.ndarray, mean: np.ndarray | float, scale: np.ndarray | f
 
 def build(
     name: str,
-    train: Samples,
-    test: Samples,
+    train: Subset,
+    test: Subset,
     classes: int | None,
     *,
     standardize: bool,
@@ -321,7 +321,7 @@ def build(
     )  # fmt: skip
 
 
-def _standardised(part: Samples, mean: np.ndarray, scale: np.ndarray, dtype: np.dtype[Any]) -> tuple[np.ndarray, bool]:
+def _standardised(part: Subset, mean: np.ndarray, scale: np.ndarray, dtype: np.dtype[Any]) -> tuple[np.ndarray, bool]:
     """Return the part's x, standardised, read-only, and whether all values are finite."""
     x, finite = np.empty((part.samples, len(mean)), dtype), True
     for places, values in part.blocks():

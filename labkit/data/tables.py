@@ -37,7 +37,7 @@ from .checks import (
     check_truth,
     feature_names,
 )  # fmt: skip
-from .dataset import Dataset, Samples, build, hold_out
+from .dataset import Dataset, Subset, build, hold_out
 
 Line = tuple[int, tuple[str, ...]]  # number of the line, from 1, and the cells of the targets
 Target = int | str | Sequence[int | str]
@@ -199,7 +199,7 @@ def _made(
     if x_test is None:
         train, test = hold_out(x, y, fraction, seed, stratify)
     else:
-        train, test = Samples(x, y), _held_out(x, x_test, y, y_test, classes, labelled, regression)
+        train, test = Subset(x, y), _held_out(x, x_test, y, y_test, classes, labelled, regression)
     remark = ""
     if labelled and classes is None:
         classes = _count_classes(train.targets, test.targets)
@@ -284,7 +284,7 @@ def _ids(y: Any, y_test: Any, names: tuple[str, ...]) -> tuple[Any, Any, tuple[s
 
 def _held_out(
     x: np.ndarray, x_test: Any, y: np.ndarray, y_test: Any, classes: int | None, labelled: bool, regression: bool
-) -> Samples:
+) -> Subset:
     """Return the given test part. Raises `BadInput` unless it has the same kind and width as the training part."""
     x_test, _ = check_features("x_test", x_test)
     if x_test.shape[1] != x.shape[1]:
@@ -294,7 +294,7 @@ def _held_out(
         y_test = y_test.reshape(len(y_test), *y.shape[1:])
     if also_labelled != labelled or y_test.shape[1:] != y.shape[1:]:
         raise BadInput("y and y_test differ in kind; both are whole-number labels, or both floats of the same width.")
-    return Samples(x_test, y_test)
+    return Subset(x_test, y_test)
 
 
 def _count_classes(*labels: np.ndarray) -> int:
