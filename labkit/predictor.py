@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from . import nn
 from .data import DaskDataset, Dataset, by_name
+from .data.dataset import changes, unscaled
 from .description import Description, HasDescription
 from .errors import BadInput, shown
 from .formats import ArrayForm, Form, Mismatch, check
@@ -71,6 +72,8 @@ class Predictor(HasDescription):
         The network.
     mean, scale : ndarray, optional
         The mean and the standard deviation of each feature, float64 of shape (d,).
+    target_mean, target_scale : ndarray or float, default: 0.0 and 1.0
+        Those of each target of a regression, float64 of shape () or (k,); 0 and 1 if the targets were not standardised.
     about : dict, optional
         A description of the problem in plain values.
     names : Names, optional
@@ -105,6 +108,8 @@ class Predictor(HasDescription):
         network: nn.Network | nn.Recommender | None = None,
         mean: np.ndarray | None = None,
         scale: np.ndarray | None = None,
+        target_mean: np.ndarray | float = 0.0,
+        target_scale: np.ndarray | float = 1.0,
         about: dict[str, Any] | None = None,
         names: Names | None = None,
         accuracy: float | None = None,
@@ -114,6 +119,8 @@ class Predictor(HasDescription):
         dataset = problem.dataset if problem is not None else None
         self.mean: Any = mean if dataset is None else dataset.mean
         self.scale: Any = scale if dataset is None else dataset.scale
+        self.target_mean = target_mean if dataset is None else dataset.target_mean
+        self.target_scale = target_scale if dataset is None else dataset.target_scale
         self._names = names or (Names.of(dataset) if dataset is not None else Names())
         self.about = problem.describe() if problem is not None else about or {}
         if accuracy is not None and math.isfinite(accuracy):
@@ -211,8 +218,8 @@ class Predictor(HasDescription):
         Returns
         -------
         ndarray
-            The classes, int64 of shape (n,), whose names are `class_names`; or, for a regression, values in the shape that the
-            targets of the data set had, (n,) or (n, k).
+            The classes, int64 of shape (n,), whose names are `class_names`; or, for a regression, values in the shape, (n,) or
+            (n, k), and the unit that the targets in the source have.
 
         Raises
         ------
@@ -223,7 +230,9 @@ class Predictor(HasDescription):
         scores = self._scores(x)
         predicted: np.ndarray = self.network.loss.predict(scores)
         single = self.classes is None and scores.shape[1] == 1 and not self._names.column_target
-        return predicted[:, 0] if single else predicted
+        if self.classes is not None:
+            return predicted
+        return unscaled(predicted[:, 0] if single else predicted, self.target_mean, self.target_scale)
 
     def predict_proba(self, x: ArrayLike) -> np.ndarray:
         """Predict the probabilities of the classes.
@@ -260,6 +269,8 @@ class Predictor(HasDescription):
             The path.
         """
         arrays = {"mean": np.asarray(self.mean), "scale": np.asarray(self.scale)}
+        if changes(self.target_mean, self.target_scale):
+            arrays |= {"target_mean": np.ravel(self.target_mean), "target_scale": np.ravel(self.target_scale)}
         nn.save_model(path, self.network, self.parameters, self.about | self._names.to_dict(), arrays=arrays)
         return Path(path)
 
@@ -291,11 +302,13 @@ def load(path: str | Path) -> Predictor:
     """
     network, parameters, about = nn.load_model(path)
     arrays = about.pop("arrays")
+    outputs = getattr(network, "tower", network).outputs
     form = ArrayForm("f", None if isinstance(network, nn.Recommender) else (network.inputs,), finite=True)
+    target = ArrayForm("f", (outputs,), finite=True)
+    forms = {"array.mean": form, "array.scale": form, "array.target_mean?": target, "array.target_scale?": target}
     try:
-        check({f"array.{name}": values for name, values in arrays.items()}, {"array.mean": form, "array.scale": form})
-        names = Names.from_dict(about, len(arrays["mean"]), getattr(network, "tower", network).outputs)
+        check({f"array.{name}": values for name, values in arrays.items()}, forms)
+        names = Names.from_dict(about, len(arrays["mean"]), outputs)
     except Mismatch as error:
         raise BadInput(f"{shown(str(path))} is damaged or not a labkit model: {error}.") from None
-    mean, scale = arrays["mean"], arrays["scale"]
-    return Predictor(None, parameters, network=network, mean=mean, scale=scale, about=about, names=names)
+    return Predictor(None, parameters, network=network, about=about, names=names, **arrays)

@@ -262,6 +262,8 @@ class Problem(HasOptions, HasDescription):
         held = f"{d.n_train:,} training and {d.n_test:,} held-out samples"
         objective = self.objective()
         batches = -(-d.n_train // self.batch_size)
+        if d.has_standardised_targets:
+            kind += ", standardised: losses are those of mean 0 and deviation 1"
         return [
             ("data set", f"{self.name}: {held}, {count_text(d.features, 'feature')}{shape}, {kind}"),
             ("network", f"{nn.network_text(objective)}: {nn.size_text(objective)}"),

@@ -44,10 +44,10 @@ class HoldOut:
 class Survey:
     """Statistics of a range of blocks. The size of a survey does not depend on the number of rows.
 
-    rows, train: the numbers of rows and of training rows of each block. mean: (d,) float64, of the training rows. m2:
-    (d,) float64, the sum of their squared deviations from the mean. error: the first error as (block, row in the block
-    or None, description). labels: the number of training and of held-out rows of each class, (2, classes); without columns if it
-    is a regression, or has many classes.
+    rows, train: the numbers of rows and of training rows of each block. mean: (d,) float64, of the training rows, in a
+    regression (d + k,), with its k targets. m2: the same shape, the sum of their squared deviations from the mean. error: the
+    first error as (block, row in the block or None, description). labels: the number of training and of held-out rows of each
+    class, (2, classes); without columns if it is a regression, or has many classes.
     """
 
     rows: tuple[int, ...]
@@ -76,7 +76,9 @@ def survey(block: int, x: Any, y: Any, hold_out: HoldOut, standardize: bool) -> 
     x, y = np.asarray(x), np.asarray(y)
     error = _first_error(x, y, hold_out, standardize)
     train, test = hold_out.rows(block, len(x))
-    width, classes = x.shape[1], hold_out.classes or 0
+    classes = hold_out.classes or 0
+    moments = (x,) if hold_out.classes is not None else (x, y.reshape(len(y), -1))
+    width = sum(part.shape[1] for part in moments)
     if error:
         return Survey((len(x),), (len(train),), np.zeros(width), np.zeros(width), (block, *error))
     counted = 0 < classes <= CLASSES
@@ -86,9 +88,8 @@ def survey(block: int, x: Any, y: Any, hold_out: HoldOut, standardize: bool) -> 
     if not len(train):
         return Survey((len(x),), (0,), np.zeros(width), np.zeros(width), labels=labels)
     with np.errstate(over="ignore", invalid="ignore"):
-        values = x[train]
-        mean = values.mean(axis=0, dtype=np.float64)
-        m2 = values.var(axis=0, dtype=np.float64) * len(values)
+        mean = np.concatenate([part[train].mean(axis=0, dtype=np.float64) for part in moments])
+        m2 = np.concatenate([part[train].var(axis=0, dtype=np.float64) for part in moments]) * len(train)
     return Survey((len(x),), (len(train),), mean, m2, labels=labels)
 
 
@@ -137,13 +138,14 @@ def take(
     x: Any,
     y: Any,
     hold_out: HoldOut,
-    standard: tuple[np.ndarray, np.ndarray],
+    standard: tuple[np.ndarray, ...],
     plan: Any,
     worker: int | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return one worker's rows of a block, standardised: x (m, d) and y (m,) int64 or floats like y.
 
-    plan: "test" (the held-out rows), None (all training rows), or the worker of each training row.
+    standard: mean and scale of the features, and of the targets. plan: "test" (the held-out rows), None (all training rows), or
+    the worker of each training row.
     """
     x, y = np.asarray(x), np.asarray(y)
     train, test = hold_out.rows(block, len(x))
@@ -153,11 +155,11 @@ def take(
         rows = train
     else:
         rows = train[plan == worker]
-    mean, scale = standard
+    mean, scale, target_mean, target_scale = standard
     values = ((x[rows] - mean) / scale).astype(hold_out.dtype)
     if hold_out.classes is not None:
         return values, y[rows].astype(np.int64)
-    return values, y[rows].astype(hold_out.dtype)
+    return values, ((y[rows] - target_mean) / target_scale).astype(hold_out.dtype)
 
 
 def join(pieces: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -197,18 +197,20 @@ def _is_missing(value: Any) -> bool:
     )
 
 
-def check_targets(what: str, y: Any, samples: int, classes: int | None) -> tuple[np.ndarray, bool]:
-    """Return (`y` as int64 labels (n,), True) or (`y` as float targets, (n,) or (n, k), False).
+def check_targets(
+    what: str, y: Any, samples: int, classes: int | None, regression: bool = False
+) -> tuple[np.ndarray, bool]:
+    """Return (`y` as int64 labels (n,), True) or (`y` as targets, (n,) or (n, k), False).
 
-    If `classes` is given, y must be labels. Otherwise integers and booleans are labels, and floats are targets of a
-    regression. Raises `BadInput` if the shape, the length or a value is wrong.
+    If `classes` is given, y must be labels. Otherwise integers and booleans are labels unless `regression`, and floats are
+    targets of a regression. Raises `BadInput` if the shape, the length or a value is wrong.
     """
     array = as_numbers(what, y)
     if array.ndim not in (1, 2) or array.size == 0:
         raise BadInput(f"{what} has shape {array.shape}; it must be ({samples},), or ({samples}, k) for a regression.")
     if len(array) != samples:
         raise BadInput(f"{what} has {len(array)} rows for {samples} samples; both must have the same number.")
-    if classes is None and array.dtype.kind == "f":
+    if regression or (classes is None and array.dtype.kind == "f"):
         _refuse_nonfinite(what, array)
         return array, False
     if array.ndim != 1:

@@ -83,8 +83,9 @@ class Clicks(Recipe):
         logit = self.bias + self.strength * (taste - taste.mean())
         chance = 1 / (1 + np.exp(-logit))
         y = (data_stream(seed, NOISY_LABELS.format(name=self.name)).random(self.samples) < chance).astype(np.int64)
-        (x_train, y_train), (x_test, y_test) = hold_out(x, np.column_stack([y, chance]), test_fraction, seed)
-        truth, train, test = y_test[:, 1], y_train[:, 0].astype(np.int64), y_test[:, 0].astype(np.int64)
+        parts = hold_out(x, y, test_fraction, seed)
+        (x_train, train), (x_test, test) = ((x[part.rows], part.targets) for part in parts)
+        truth = chance[parts[1].rows]
         for array in (x_train, train, x_test, test):
             array.flags.writeable = False
         share = min(max(float(train.mean()), 1e-6), 1 - 1e-6)

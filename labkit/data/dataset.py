@@ -3,22 +3,25 @@
     x_standardised = (x - mean) / scale,    with mean and scale of the *training* part only,
 
 so that no information leaks from the held-out part. Constant features get scale 1, so they become 0. `raw` is the
-inverse of `standardise`. All sums are computed in float64 for any dtype of the data set, and values that are not standardised
-are float64: a float32 has 7 digits, which are used up by an offset, as that of a time in seconds since 1970.
+inverse of `standardise`. The targets of a regression are standardised by the same rule if they are a user's: with targets of some
+hundred, as years or prices, gradients are so large that training diverges at common learning rates. All sums are computed in
+float64 for any dtype of the data set, and values that are not standardised are float64: a float32 has 7 digits, which are used up
+by an offset, as that of a time in seconds since 1970.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import BadInput
 from ..random_streams import HOLD_OUT, data_stream
 
-Pair = tuple[np.ndarray, np.ndarray]
+BLOCK_VALUES = 1 << 22  # values that are standardised at once: their float64 intermediate results are 64 MB
 
 
 class Described:
@@ -27,6 +30,8 @@ class Described:
     classes: int | None
     mean: np.ndarray
     scale: np.ndarray
+    target_mean: np.ndarray | float
+    target_scale: np.ndarray | float
     extra: dict[str, Any]
 
     @property
@@ -98,6 +103,26 @@ class Described:
             x * self.scale + self.mean, dtype=np.float64 if self.dtype.kind == "f" else self.dtype
         )
 
+    @property
+    def has_standardised_targets(self) -> bool:
+        """Whether the targets in `y_train` and `y_test` differ from those in the source."""
+        return changes(self.target_mean, self.target_scale)
+
+    def raw_targets(self, y: np.ndarray) -> np.ndarray:
+        """Undo the standardisation of the targets of a regression.
+
+        Parameters
+        ----------
+        y : ndarray
+            Targets as in `y_train`, of shape (n,) or (n, k).
+
+        Returns
+        -------
+        ndarray
+            The targets as they are in the source, of the same shape: float64 if they were standardised, else `y`.
+        """
+        return unscaled(y, self.target_mean, self.target_scale)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset(Described):
@@ -110,8 +135,8 @@ class Dataset(Described):
     x_train : ndarray
         The features of the training samples, float32 or float64 of shape (n, d), C-contiguous, read-only.
     y_train : ndarray
-        Their labels, int64 of shape (n,), or targets of a regression, floats of shape (n,) or (n, k), as they were given.
-        Predictions have the same shape.
+        Their labels, int64 of shape (n,), or targets of a regression, floats of shape (n,) or (n, k). A user's targets are
+        standardised; `raw_targets` undoes it. Predictions have the same shape.
     x_test, y_test : ndarray
         The held-out samples, in the same form.
     classes : int or None
@@ -125,6 +150,9 @@ class Dataset(Described):
         One sentence with source and licence.
     extra : dict, optional
         Further facts, such as an exact solution, and the names of classes and features ("class_names", "feature_names").
+    target_mean, target_scale : ndarray or float, default: 0.0 and 1.0
+        The mean and the standard deviation of each target of a regression in the training samples, float64 of shape () or (k,); 0
+        and 1 if they are not standardised.
 
     Examples
     --------
@@ -144,6 +172,8 @@ class Dataset(Described):
     image_shape: tuple[int, int] | None = None
     about: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+    target_mean: np.ndarray | float = 0.0
+    target_scale: np.ndarray | float = 1.0
 
     @property
     def n_train(self) -> int:
@@ -172,15 +202,59 @@ class Dataset(Described):
         return f"<Dataset {self.name}: {self.n_train} + {self.n_test} samples of {self.features} {self.dtype.name}, {what}>"
 
 
-def hold_out(x: np.ndarray, y: np.ndarray, test_fraction: float, seed: int) -> tuple[Pair, Pair]:
-    """Split at random, by the seed, into ((x_train, y_train), (x_test, y_test)), with at least one sample in each."""
+class Subset(NamedTuple):
+    """A part of the samples: the `rows` of x (n, d) and y (n,) or (n, k), in this order; None means all."""
+
+    x: np.ndarray
+    y: np.ndarray
+    rows: np.ndarray | None = None
+
+    @property
+    def samples(self) -> int:
+        return len(self.x if self.rows is None else self.rows)
+
+    @property
+    def targets(self) -> np.ndarray:
+        return self.y if self.rows is None else self.y[self.rows]
+
+    def blocks(self) -> Iterator[tuple[Any, np.ndarray]]:
+        """Yield (places in the part, their x) for blocks of the source in its order, so that a file that is mapped into memory is
+        read from begin to end.
+        """
+        size = max(1, BLOCK_VALUES // max(1, self.x.shape[1]))
+        for start in range(0, len(self.x), size):
+            if self.rows is None:
+                yield slice(start, start + size), self.x[start : start + size]
+            else:
+                places = np.flatnonzero((self.rows >= start) & (self.rows < start + size))
+                yield places, self.x[self.rows[places]]
+
+
+def hold_out(
+    x: np.ndarray, y: np.ndarray, test_fraction: float, seed: int, stratify: bool = False
+) -> tuple[Subset, Subset]:
+    """Split at random, by the seed, into the parts (train, test), with at least one sample in each.
+
+    `stratify`: whether the fraction is held out of every class of the labels y (n,), but no sample of a class that has only one.
+    """
     samples = len(x)
     if samples < 2:
         raise BadInput(f"There is {samples} sample; at least 2 are needed, one to train on and one to hold out.")
-    held = min(max(round(samples * test_fraction), 1), samples - 1)
     order = data_stream(seed, HOLD_OUT).permutation(samples)
-    test, train = order[:held], order[held:]
-    return (x[train], y[train]), (x[test], y[test])
+    if stratify:
+        # of class c, the first held[c] in the order
+        count = np.bincount(y)
+        held = np.minimum(np.maximum(np.rint(count * test_fraction), 1), count - 1)
+        labels = y[order]
+        by_class = np.argsort(labels, kind="stable")
+        rank = np.empty(samples, np.int64)
+        rank[by_class] = np.arange(samples) - np.repeat(np.cumsum(count) - count, count)
+        chosen = rank < held[labels]
+        if not chosen.any():
+            raise BadInput("stratify=True needs a class with at least 2 samples, one to train on and one to hold out.")
+        return Subset(x, y, order[~chosen]), Subset(x, y, order[chosen])
+    several = min(max(round(samples * test_fraction), 1), samples - 1)
+    return Subset(x, y, order[several:]), Subset(x, y, order[:several])
 
 
 def scale_of(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -190,33 +264,72 @@ def scale_of(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return np.where(constant, 1.0, deviation)
 
 
+def changes(mean: np.ndarray | float, scale: np.ndarray | float) -> bool:
+    """Return whether standardising with this mean and scale changes values."""
+    return bool(np.any(mean) or np.any(np.not_equal(scale, 1.0)))
+
+
+def unscaled(values: np.ndarray, mean: np.ndarray | float, scale: np.ndarray | float) -> np.ndarray:
+    """Return `values * scale + mean` in float64; `values` itself if they were not standardised."""
+    if not changes(mean, scale):
+        return values
+    found: np.ndarray = np.asarray(values, np.float64) * scale + mean
+    return found
+
+
 def build(
     name: str,
-    train: Pair,
-    test: Pair,
+    train: Subset,
+    test: Subset,
     classes: int | None,
     *,
     standardize: bool,
     dtype: np.dtype[Any],
+    standardize_targets: bool = False,
     image_shape: tuple[int, int] | None = None,
     about: str = "",
     extra: dict[str, Any] | None = None,
 ) -> Dataset:
-    """Make a `Dataset` of pairs that are already split and checked. Raises `BadInput` if a value is too large for `dtype`."""
-    x = train[0]
-    mean, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
+    """Make a `Dataset` of parts that are already checked. Raises `BadInput` if a value is too large for `dtype`.
+
+    Beside the result, memory is needed for a block only.
+    """
+    width, y = train.x.shape[1], train.targets
+    mean, scale = np.zeros(width), np.ones(width)
+    target_mean: Any = 0.0
+    target_scale: Any = 1.0
     with np.errstate(over="ignore", invalid="ignore"):
         if standardize:
-            mean = x.mean(axis=0, dtype=np.float64)
-            scale = scale_of(mean, x.var(axis=0, dtype=np.float64))
-        parts = [_frozen((values - mean) / scale, dtype) for values in (train[0], test[0])]
+            mean = sum(x.sum(axis=0, dtype=np.float64) for _, x in train.blocks()) / train.samples
+            scale = scale_of(mean, sum(np.square(x - mean).sum(axis=0) for _, x in train.blocks()) / train.samples)
+        if standardize_targets and classes is None:
+            target_mean = y.mean(axis=0, dtype=np.float64)
+            target_scale = scale_of(target_mean, y.var(axis=0, dtype=np.float64))
+        parts = [_standardised(part, mean, scale, dtype) for part in (train, test)]
         kind = dtype if classes is None else np.dtype(np.int64)
-        targets = [_frozen(values, kind) for values in (train[1], test[1])]
-    if not all(np.isfinite(a).all() for a in (mean, scale, *parts, *targets)):
+        targets = [
+            _frozen(values if classes is not None else (values - target_mean) / target_scale, kind)
+            for values in (y, test.targets)
+        ]
+    if not all(finite for _, finite in parts) or not all(
+        np.isfinite(a).all() for a in (mean, scale, target_mean, target_scale, *targets)
+    ):
         raise BadInput(f"Some values are too large for {dtype}; scale them down" + _or_float64(dtype))
     return Dataset(
-        name, parts[0], targets[0], parts[1], targets[1], classes, mean, scale, image_shape, about, dict(extra or {})
-    )
+        name, parts[0][0], targets[0], parts[1][0], targets[1], classes, mean, scale, image_shape, about,
+        dict(extra or {}), target_mean, target_scale,
+    )  # fmt: skip
+
+
+def _standardised(part: Subset, mean: np.ndarray, scale: np.ndarray, dtype: np.dtype[Any]) -> tuple[np.ndarray, bool]:
+    """Return the part's x, standardised, read-only, and whether all values are finite."""
+    x, finite = np.empty((part.samples, len(mean)), dtype), True
+    for places, values in part.blocks():
+        found = ((values - mean) / scale).astype(dtype)
+        finite = finite and bool(np.isfinite(found).all())
+        x[places] = found
+    x.flags.writeable = False
+    return x, finite
 
 
 def _frozen(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

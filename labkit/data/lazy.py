@@ -67,6 +67,8 @@ class DaskDataset(Described):
         One sentence with source and licence.
     extra : dict, optional
         Further facts.
+    target_mean, target_scale : ndarray or float, default: 0.0 and 1.0
+        The mean and the standard deviation of each target of a regression; 0 and 1 if they are not standardised.
     baseline_accuracy : float, optional
         The held-out accuracy of a constant answer, the most frequent class of the training samples.
 
@@ -93,6 +95,8 @@ class DaskDataset(Described):
     image_shape: tuple[int, int] | None = None
     about: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+    target_mean: np.ndarray | float = 0.0
+    target_scale: np.ndarray | float = 1.0
     baseline_accuracy: float | None = None
 
     @property
@@ -172,8 +176,9 @@ class DaskDataset(Described):
             array.flags.writeable = False
         extra = dict(self.extra)
         return Dataset(
-            self.name, x, y, x_test, y_test, self.classes, self.mean, self.scale, about=self.about, extra=extra
-        )
+            self.name, x, y, x_test, y_test, self.classes, self.mean, self.scale, about=self.about, extra=extra,
+            target_mean=self.target_mean, target_scale=self.target_scale,
+        )  # fmt: skip
 
     def _plans(self, how: DataPartition, workers: int, seed: int) -> list[Any]:
         """Return for each block a lazy array with the worker of each training sample; None if every worker gets all samples."""
@@ -197,7 +202,7 @@ class DaskDataset(Described):
         import dask
 
         piece = dask.delayed(take, pure=True)
-        standard = dask.delayed((self.mean, self.scale), pure=True, traverse=False)
+        standard = dask.delayed((self.mean, self.scale, self.target_mean, self.target_scale), pure=True, traverse=False)
         pieces = [
             piece(b, x, y, self.hold_out, standard, plan, part)
             for b, ((x, y), (plan, part)) in enumerate(zip(self.blocks, plans))
@@ -262,7 +267,8 @@ def from_dask(
     test_fraction : float, default: 0.2
         The part of the samples that is held out, above 0 and below 1.
     standardize : bool, default: True
-        Whether every feature is shifted and scaled to mean 0 and standard deviation 1 of the training samples.
+        Whether every feature, and every target of a regression, is shifted and scaled to mean 0 and standard deviation 1 of the
+        training samples, as by `from_arrays`.
     dtype : {"float32", "float64"}, default: "float32"
         The type of the features, and of the targets of a regression.
     name : str, default: "dask"
@@ -300,19 +306,23 @@ def from_dask(
     hold_out = HoldOut(check_seed(seed), fraction, count, kind.name)
     blocks = list(zip(x.to_delayed().ravel(), y.to_delayed().ravel()))
     seen = _survey_blocks(blocks, hold_out, standardize)
-    mean, scale = seen.standard() if standardize else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
+    mean, scale = seen.standard() if standardize else (np.zeros(len(seen.mean)), np.ones(len(seen.mean)))
+    width, shape = x.shape[1], tuple(int(length) for length in y.shape[1:])
+    targets = (0.0, 1.0) if count is not None else (mean[width:].reshape(shape), scale[width:].reshape(shape))
     return DaskDataset(
         name=name,
         classes=count,
-        mean=mean,
-        scale=scale,
+        mean=mean[:width],
+        scale=scale[:width],
+        target_mean=targets[0],
+        target_scale=targets[1],
         hold_out=hold_out,
         blocks=blocks,
         lengths=seen.rows,
         n_train=seen.n_train,
         n_test=sum(seen.rows) - seen.n_train,
         offsets=tuple(accumulate(seen.train[:-1], initial=0)),
-        target_shape=tuple(int(length) for length in y.shape[1:]),
+        target_shape=shape,
         about=f"{name}: {sum(seen.rows)} samples on a Dask cluster; source and licence are their owner's.",
         extra={"class_names": names} if names else {},
         baseline_accuracy=seen.baseline_accuracy(),
@@ -371,4 +381,4 @@ def _raise_first_error(seen: Survey) -> None:
             "(more samples, or another test_fraction)."
         )
     if not np.isfinite(seen.m2).all():
-        raise BadInput("Some values of x are too large to standardise in float64; scale them down.")
+        raise BadInput("Some values are too large to standardise in float64; scale them down.")

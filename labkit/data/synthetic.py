@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import BadInput, shown
 from ..options import HasOptions, option
 from ..random_streams import SAMPLES, data_stream
-from .dataset import Dataset, build, hold_out
+from .dataset import Dataset, Subset, build, hold_out
 
 MOST = 10_000_000
 
@@ -147,10 +147,10 @@ class Quadratic(Recipe):
         x = np.zeros((self.samples, self.dimension))
         if self.noise > 0:
             x = self.noise * data_stream(seed, SAMPLES.format(name=self.name)).standard_normal(x.shape)
-        pair = x, np.zeros((self.samples, 1))
+        part = Subset(x, np.zeros((self.samples, 1)))
         extra = {"curvature": curvature, "start": self.start, "solution": x.mean(axis=0)}
         about = "Noisy copies of a quadratic bowl. Made by a formula (labkit); free to use."
-        return build(self.name, pair, pair, None, standardize=False, dtype=dtype, about=about, extra=extra)
+        return build(self.name, part, part, None, standardize=False, dtype=dtype, about=about, extra=extra)
 
     def _curvatures(self) -> np.ndarray:
         try:

@@ -12,7 +12,7 @@ import re
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -37,9 +37,10 @@ from .checks import (
     check_truth,
     feature_names,
 )  # fmt: skip
-from .dataset import Dataset, build, hold_out
+from .dataset import Dataset, Subset, build, hold_out
 
-Line = tuple[int, str]  # number of the line, from 1, and a cell
+Line = tuple[int, tuple[str, ...]]  # number of the line, from 1, and the cells of the targets
+Target = int | str | Sequence[int | str]
 
 
 @runtime_checkable
@@ -57,27 +58,32 @@ class Known(Protocol):
 
 
 def from_arrays(
-    x: ArrayLike,
-    y: ArrayLike,
+    x: ArrayLike | Mapping[str, Any],
+    y: ArrayLike | None = None,
     *,
     x_test: ArrayLike | None = None,
     y_test: ArrayLike | None = None,
     classes: int | Sequence[str] | None = None,
+    regression: bool = False,
     like: Known | None = None,
     name: str = "arrays",
     seed: int = 0,
     test_fraction: float = 0.2,
+    stratify: bool = False,
     standardize: bool = True,
     dtype: DTypeLike = "float32",
 ) -> Dataset:
     """Make a data set from arrays, which are copied and checked.
 
+    Beside the result, memory is needed for a part of the samples only, so that `x` may be a file that is mapped into memory
+    (``np.load(path, mmap_mode="r")``).
+
     Parameters
     ----------
-    x : array_like
+    x : array_like or Bunch
         The features, of shape (n, d), or pictures, of shape (n, height, width). The names of a data frame's columns are kept
-        (`feature_names`).
-    y : array_like
+        (`feature_names`). Or all that a loader of scikit-learn returns, with the names of features and classes.
+    y : array_like, optional
         The labels, integers or text of shape (n,); or, for a regression, floats of shape (n,) or (n, k): predictions have the
         same shape. Text becomes 0, 1, ... by the rule of `from_csv` (`class_names`).
     x_test, y_test : array_like, optional
@@ -85,6 +91,8 @@ def from_arrays(
     classes : int or sequence of str, optional
         The number of classes: the labels are from 0 to `classes` - 1. Or their names, in the order of the ids. By default the
         largest label determines the number, and floats are the targets of a regression.
+    regression : bool, default: False
+        Whether `y` holds numbers to be predicted, also if they are integers.
     like : Dataset or Predictor, optional
         The data set or the model for which the samples are: the columns of a data frame are found by their names, in any order,
         and the classes keep their ids.
@@ -94,8 +102,12 @@ def from_arrays(
         Determines which samples are held out.
     test_fraction : float, default: 0.2
         The part of the samples that is held out, above 0 and below 1.
+    stratify : bool, default: False
+        Whether `test_fraction` is held out of every class, and not of all samples.
     standardize : bool, default: True
-        Whether every feature is shifted and scaled to mean 0 and standard deviation 1 of the training samples.
+        Whether every feature, and every target of a regression, is shifted and scaled to mean 0 and standard deviation 1 of the
+        training samples. `Dataset.raw_targets` and the predictions of the model undo it for targets; losses are those of the
+        standardised ones.
     dtype : {"float32", "float64"}, default: "float32"
         The type of the features, and of the targets of a regression.
 
@@ -110,6 +122,12 @@ def from_arrays(
         If there is a NaN or infinity (the message has the first row and column), a shape is wrong, lengths differ, a label is
         missing, out of range or not whole, an array is empty, values are not numbers, a column of `x_test` or `like` is missing,
         or the first column of a data frame numbers the rows (see `from_csv`).
+
+    Warns
+    -----
+    UserWarning
+        If no sample has one of the classes, as if labels count from 1; or if floats are a regression although they look like
+        labels. `classes` or `regression` confirms it.
 
     See Also
     --------
@@ -127,19 +145,39 @@ def from_arrays(
     >>> lk.train(problem, strategy, lk.SimulatedCluster(workers=2)).wait().stopped_by
     'accuracy'
     """
+    made, remark = _made(
+        x, y, x_test=x_test, y_test=y_test, classes=classes, regression=regression, like=like, name=name, seed=seed,
+        test_fraction=test_fraction, stratify=stratify, standardize=standardize, dtype=dtype,
+    )  # fmt: skip
+    if remark:
+        warnings.warn(remark, UserWarning, stacklevel=2)
+    return made
+
+
+def _made(
+    x: Any, y: Any, *, name: Any, seed: Any, test_fraction: Any, stratify: Any, standardize: Any, dtype: Any, regression: Any,
+    classes: Any, x_test: Any = None, y_test: Any = None, like: Known | None = None,
+) -> tuple[Dataset, str]:  # fmt: skip
+    """Return the data set, and a remark on what is probably not meant, or ""."""
     kind, seed, fraction = check_dtype(dtype), check_seed(seed), check_fraction(test_fraction)
     name, standardize = check_name(name), check_truth("standardize", standardize)
+    stratify, regression = check_truth("stratify", stratify), check_truth("regression", regression)
+    known: tuple[str, ...] = ()
+    if y is None:
+        x, y, known, classes = _unpacked(x, classes)
     classes, names = check_classes(classes)
+    _check_kinds(regression, classes, stratify, x_test)
     if (x_test is None) != (y_test is None):
         raise BadInput("x_test and y_test belong together; give both or neither.")
     _check_like(like)
     if like is not None:
         x = by_name("x", x, like.feature_names)
         classes, names = (like.classes, like.class_names) if classes is None else (classes, names)
-    columns = feature_names("x", x)
+    columns = feature_names("x", x) or known
     frame: Any = x
     if (
         columns
+        and not known
         and like is None
         and ROW_NUMBERS.fullmatch(columns[0])
         and _differ(list(map(str, frame[columns[0]])), Cells())
@@ -148,22 +186,86 @@ def from_arrays(
             f"x: the column {shown(columns[0])} numbers the rows; leave it out, or, if it is a feature, rename it."
         )
     x_test = None if x_test is None else by_name("x_test", x_test, columns)
-    y, y_test, words = _ids(y, y_test, names)
-    classes = len(words) or classes
+    words: tuple[str, ...] = ()
+    if not regression:
+        y, y_test, words = _ids(y, y_test, names)
+        classes = len(words) or classes
     x, image_shape = check_features("x", x)
     if like is not None and x.shape[1] != like.features:
         raise BadInput(f"x has {x.shape[1]} features; what was given as like=... has {like.features}.")
-    y, labelled = check_targets("y", y, len(x), classes)
+    y, labelled = check_targets("y", y, len(x), classes, regression)
+    if stratify and not labelled:
+        raise BadInput("stratify=True is for classes; the targets are numbers (a regression).")
     if x_test is None:
-        train, test = hold_out(x, y, fraction, seed)
+        train, test = hold_out(x, y, fraction, seed, stratify)
     else:
-        train, test = (x, y), _held_out(x, x_test, y, y_test, classes, labelled)
+        train, test = Subset(x, y), _held_out(x, x_test, y, y_test, classes, labelled, regression)
+    remark = ""
     if labelled and classes is None:
-        classes = _count_classes(train[1], test[1])
+        classes = _count_classes(train.targets, test.targets)
+        remark = _classes_without_samples(classes, train.targets, test.targets)
+    elif not labelled and not regression and like is None:
+        remark = _perhaps_labels(y)
     about = f"{name}: {len(x)} samples handed in as arrays; source and licence are their owner's."
     extra = {"class_names": words, "feature_names": columns}
     options: dict[str, Any] = {"standardize": standardize, "dtype": kind, "image_shape": image_shape}
-    return build(name, train, test, classes, about=about, extra={k: v for k, v in extra.items() if v}, **options)
+    made = build(
+        name, train, test, classes, about=about, standardize_targets=standardize, **options,
+        extra={k: v for k, v in extra.items() if v},
+    )  # fmt: skip
+    return made, remark
+
+
+def _unpacked(x: Any, classes: Any) -> tuple[Any, Any, tuple[str, ...], Any]:
+    """Return samples, targets, names of the features and names of the classes of what a loader of scikit-learn returns."""
+    if not isinstance(x, Mapping) or not {"data", "target"} <= x.keys():
+        raise BadInput(
+            "y is missing; give from_arrays(x, y), or the Bunch of a loader of scikit-learn, which has `data` and `target`."
+        )
+    features, names = x.get("feature_names"), x.get("target_names")
+    known = tuple(map(str, features)) if features is not None and not hasattr(x["data"], "columns") else ()
+    if classes is None and names is not None and np.asarray(x["target"]).dtype.kind in "biu":
+        classes = tuple(map(str, names))
+    return x["data"], x["target"], known, classes
+
+
+def _check_kinds(regression: bool, classes: object, stratify: bool, x_test: object) -> None:
+    if regression and classes is not None:
+        raise BadInput("regression=True and classes=... contradict each other; give one of them.")
+    if stratify and x_test is not None:
+        raise BadInput("stratify=True and x_test=... contradict each other; held-out samples are given already.")
+
+
+def _classes_without_samples(classes: int, *labels: np.ndarray) -> str:
+    """Return a remark if labels do not use all class ids, or ""."""
+    count = sum(np.bincount(part, minlength=classes) for part in labels)
+    absent = np.flatnonzero(count == 0)
+    if not absent.size:
+        return ""
+    few = ", ".join(map(str, absent[:5])) + (", ..." if absent.size > 5 else "")
+    remedy = (
+        f"y - {int(np.argmax(count > 0))}"
+        if absent[-1] < np.argmax(count > 0)
+        else "np.unique(y, return_inverse=True)[1]"
+    )
+    return (
+        f"y: the labels are ids from 0 to {classes - 1}, and no sample has {few}: {classes} classes. If there are fewer, give "
+        f"{remedy}; if it is right, classes={classes}."
+    )
+
+
+def _perhaps_labels(y: np.ndarray) -> str:
+    """Return a remark if floats look like labels, or ""."""
+    if y.ndim != 1 or len(y) < 20 or not np.array_equal(y, np.floor(y)) or y.min() < 0:
+        return ""
+    values = np.unique(y)
+    if len(values) > 10 or values[-1] >= 100:
+        return ""
+    few = ", ".join(f"{value:g}" for value in values)
+    return (
+        f"y holds floats, which are the targets of a regression, and only the values {few}. If they are labels, give "
+        "y.astype(int); if they are not, regression=True."
+    )
 
 
 def _ids(y: Any, y_test: Any, names: tuple[str, ...]) -> tuple[Any, Any, tuple[str, ...]]:
@@ -181,18 +283,18 @@ def _ids(y: Any, y_test: Any, names: tuple[str, ...]) -> tuple[Any, Any, tuple[s
 
 
 def _held_out(
-    x: np.ndarray, x_test: Any, y: np.ndarray, y_test: Any, classes: int | None, labelled: bool
-) -> tuple[np.ndarray, np.ndarray]:
+    x: np.ndarray, x_test: Any, y: np.ndarray, y_test: Any, classes: int | None, labelled: bool, regression: bool
+) -> Subset:
     """Return the given test part. Raises `BadInput` unless it has the same kind and width as the training part."""
     x_test, _ = check_features("x_test", x_test)
     if x_test.shape[1] != x.shape[1]:
         raise BadInput(f"x_test has {x_test.shape[1]} features and x has {x.shape[1]}; both must have the same number.")
-    y_test, also_labelled = check_targets("y_test", y_test, len(x_test), classes)
+    y_test, also_labelled = check_targets("y_test", y_test, len(x_test), classes, regression)
     if not labelled and not also_labelled and y_test[0].size == y[0].size:
         y_test = y_test.reshape(len(y_test), *y.shape[1:])
     if also_labelled != labelled or y_test.shape[1:] != y.shape[1:]:
         raise BadInput("y and y_test differ in kind; both are whole-number labels, or both floats of the same width.")
-    return x_test, y_test
+    return Subset(x_test, y_test)
 
 
 def _count_classes(*labels: np.ndarray) -> int:
@@ -215,7 +317,7 @@ def _check_like(like: object) -> None:
 def from_csv(
     path: str | os.PathLike[str],
     *,
-    target: int | str = -1,
+    target: int | str | Sequence[int | str] = -1,
     header: str | bool = "auto",
     classes: int | Sequence[str] | None = None,
     like: Known | None = None,
@@ -225,19 +327,21 @@ def from_csv(
     name: str | None = None,
     seed: int = 0,
     test_fraction: float = 0.2,
+    stratify: bool = False,
     standardize: bool = True,
     dtype: DTypeLike = "float32",
 ) -> Dataset:
     """Make a data set from a CSV file in UTF-8.
 
-    The file has one sample per line, one column of targets, and numbers in all other columns.
+    The file has one sample per line, one column of targets or several, and numbers in all other columns.
 
     Parameters
     ----------
     path : str or path-like
         The file.
-    target : int or str, default: -1
-        The column of labels (or of numbers, for a regression), by index or by its name in the header.
+    target : int, str or sequence of them, default: -1
+        The column of labels (or of numbers, for a regression), by index or by its name in the header. A list of columns is for a
+        regression, with targets of shape (n, k).
     header : bool or "auto", default: "auto"
         Whether the first line is a header. "auto": see the notes.
     classes : int or sequence of str, optional
@@ -258,8 +362,12 @@ def from_csv(
         Determines which samples are held out.
     test_fraction : float, default: 0.2
         The part of the samples that is held out, above 0 and below 1.
+    stratify : bool, default: False
+        Whether `test_fraction` is held out of every class, and not of all samples.
     standardize : bool, default: True
-        Whether every feature is shifted and scaled to mean 0 and standard deviation 1 of the training samples.
+        Whether every feature, and every target of a regression, is shifted and scaled to mean 0 and standard deviation 1 of the
+        training samples. `Dataset.raw_targets` and the predictions of the model undo it for targets; losses are those of the
+        standardised ones.
     dtype : {"float32", "float64"}, default: "float32"
         The type of the features, and of the targets of a regression.
 
@@ -313,27 +421,36 @@ def from_csv(
         regression = regression or like.classes is None
     if regression and classes is not None:
         raise BadInput("regression=True and classes=... contradict each other; give one of them.")
+    several = isinstance(target, (list, tuple))
+    if several and not regression:
+        raise BadInput(
+            f"target={shown(target)} has several columns, which only a regression has: give regression=True, or one column."
+        )
     table = _read(_local(path), target, header, delimiter, rule, like)
     extra: dict[str, Any] = {"feature_names": table.features} if table.features else {}
     if regression:
-        y = np.array([_number(rule, table.path, line, table.target, cell) for line, cell in table.targets])
+        rows = ((line, *cell) for line, cells in table.targets for cell in zip(table.names, cells))
+        y = np.array([_number(rule, table.path, *row) for row in rows])
+        y = y.reshape(-1, len(table.names)) if several else y
     else:
         lines = [line for line, _ in table.targets]
         y, names = label_ids(
-            [cell for _, cell in table.targets], names, rule,
-            lambda i: f"{table.path.name}, line {lines[i]}, {table.target!r}", f"{table.path.name}: {table.target!r}",
+            [cells[0] for _, cells in table.targets], names, rule,
+            lambda i: f"{table.path.name}, line {lines[i]}, {table.names[0]!r}", f"{table.path.name}: {table.names[0]!r}",
         )  # fmt: skip
         if names:
             extra["class_names"] = names
             count = len(names) if count is None else count
-    options: dict[str, Any] = {"test_fraction": test_fraction, "standardize": standardize, "dtype": dtype}
-    made = from_arrays(table.x, y, classes=count, name=kept or table.path.stem, seed=seed, **options)
+    options: dict[str, Any] = {
+        "test_fraction": test_fraction, "stratify": stratify, "standardize": standardize, "dtype": dtype,
+        "regression": regression,
+    }  # fmt: skip
+    made, remark = _made(table.x, y, classes=count, name=kept or table.path.stem, seed=seed, **options)
     made.extra.update(extra)
-    for remark in table.remarks:
+    remarks = [*table.remarks, remark] if remark else table.remarks
+    for remark in remarks:
         warnings.warn(f"{table.path.name}: {remark}", UserWarning, stacklevel=2)
-    return replace(
-        made, about=" ".join([made.about, *(f"{remark[0].upper()}{remark[1:]}" for remark in table.remarks)])
-    )
+    return replace(made, about=" ".join([made.about, *(f"{remark[0].upper()}{remark[1:]}" for remark in remarks)]))
 
 
 # names of columns that number the lines; level_0, level_1 ... are the index of a data frame with several levels
@@ -348,12 +465,12 @@ COMPRESSED = {
 
 
 class _Table(NamedTuple):
-    """The contents of a file: features by row, and targets as text with their line numbers. `features`: their names, empty
-    without a header. `remarks`: sentences on what was decided.
+    """The contents of a file: features by row, and targets as text with their line numbers. `names`: of the targets.
+    `features`: their names, empty without a header. `remarks`: sentences on what was decided.
     """
 
     path: Path
-    target: str
+    names: tuple[str, ...]
     features: tuple[str, ...]
     x: np.ndarray
     targets: list[Line]
@@ -389,7 +506,7 @@ def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         raise BadInput(f"{path.name} is not a CSV file in UTF-8: {error}; save it as UTF-8.") from None
 
 
-def _read(path: Path, target: int | str, header: str | bool, delimiter: str, rule: Cells, like: Known | None) -> _Table:
+def _read(path: Path, target: Target, header: str | bool, delimiter: str, rule: Cells, like: Known | None) -> _Table:
     """Read the file as numbers and targets; the first line determines the number of columns."""
     if not isinstance(header, (str, bool)) or header not in ("auto", True, False):
         raise BadInput(f'header={shown(header)} is not allowed; it is "auto", True or False.')
@@ -403,20 +520,25 @@ def _read(path: Path, target: int | str, header: str | bool, delimiter: str, rul
         raise BadInput(
             f"{path.name} has one column; it needs a target and at least one feature (delimiter={other!r}?)."
         )
-    column = _target_column(path, target, header, first[1])
+    given = list(target) if isinstance(target, (list, tuple)) else [target]
+    columns = [_target_column(path, one, header, first[1]) for one in given]
+    if not 1 <= len({*columns}) == len(columns) < width:
+        raise BadInput(
+            f"target={shown(target)} is not allowed; it is one column or several different ones, and at least one is left."
+        )
     wanted, remarks = like.feature_names if like is not None else (), []
-    named = isinstance(target, str) or header is True
+    named = any(isinstance(one, str) for one in given) or header is True
     if header == "auto" and not named:
         named = bool(wanted) and {*wanted} <= {*first[1]}
         if not named:
-            named, remark = _is_header(first[1], column, _column(path, delimiter, column), rule)
+            named, remark = _is_header(first[1], columns[0], _column(path, delimiter, columns[0]), rule)
             remarks += [remark] if remark else []
     names = _column_names(path, first[1]) if named else [f"column {i}" for i in range(width)]
-    features = [i for i in range(width) if i != column]
+    features = [i for i in range(width) if i not in columns]
     if wanted:
         features = [_index(path, names, name, named) for name in wanted]
     # the first that is left
-    while not wanted and features[0] == width - 1 - len(features) and (named or len(features) > 1):
+    while not wanted and features[0] == width - len(columns) - len(features) and (named or len(features) > 1):
         name = first[1][features[0]]
         if named and not ROW_NUMBERS.fullmatch(name):
             break
@@ -437,12 +559,14 @@ def _read(path: Path, target: int | str, header: str | bool, delimiter: str, rul
     for number, cells in lines if named else chain([first], lines):
         if len(cells) != width:
             raise BadInput(f"{path.name}, line {number} has {len(cells)} cells; the first line has {width}.")
-        targets.append((number, cells[column]))
+        targets.append((number, tuple(cells[i] for i in columns)))
         values.extend(_number(rule, path, number, names[i], cells[i]) for i in features)
     if not targets:
         raise BadInput(f"{path.name} has a header and no samples; it needs one line a sample.")
     x = np.frombuffer(values, dtype=np.float64).reshape(len(targets), len(features))
-    return _Table(path, names[column], tuple(names[i] for i in features) if named else (), x, targets, remarks)
+    return _Table(
+        path, tuple(names[i] for i in columns), tuple(names[i] for i in features) if named else (), x, targets, remarks
+    )
 
 
 def _column(path: Path, delimiter: str, i: int) -> list[str]:
@@ -510,7 +634,7 @@ def _counts_lines(cells: list[str], rule: Cells) -> bool:
     return len(values) > 2 and any(values == [start + i for i in range(len(values))] for start in (0.0, 1.0))
 
 
-def _target_column(path: Path, target: int | str, header: str | bool, first: list[str]) -> int:
+def _target_column(path: Path, target: object, header: str | bool, first: list[str]) -> int:
     """Return the index of the target's column, from 0."""
     if isinstance(target, str):
         if header is False:
@@ -518,11 +642,6 @@ def _target_column(path: Path, target: int | str, header: str | bool, first: lis
         if target not in first:
             raise nearest(f"column in {path.name}", target, first)
         return first.index(target)
-    if isinstance(target, (list, tuple)):
-        raise BadInput(
-            f"target={shown(target)}: from_csv takes one column; for targets in several columns read the file into arrays, and "
-            "give y of shape (n, k) to from_arrays."
-        )
     if isinstance(target, bool) or not isinstance(target, int) or not -len(first) <= target < len(first):
         last = len(first) - 1
         raise BadInput(f"target={shown(target)} is not allowed; {path.name} has columns 0 to {last} (-1 is the last).")

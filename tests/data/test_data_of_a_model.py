@@ -108,9 +108,10 @@ def test_predictions_have_the_shape_of_the_targets(name, tmp_path):
     assert next(lk.Problem(data).batches()[0]).y.shape[1:] == shape
     run = trained(data)
     for model in (run.result(), lk.load(run.result().save(tmp_path / "m.npz"))):
-        error = model.predict(data.raw(data.x_test)) - data.y_test
+        error = model.predict(data.raw(data.x_test)) - data.raw_targets(data.y_test)
         assert error.shape == (data.n_test, *shape)
-        # the loss of the run: half the sum over the targets, averaged over the samples
+        # the loss of the run: half the sum over the standardised targets, averaged over the samples
+        error /= data.target_scale
         assert np.square(error).sum() / (2 * len(error)) == pytest.approx(run.summary()["loss"], rel=1e-4)
     assert model.predict(data.raw(data.x_test[0])).shape == (1, *shape)
 

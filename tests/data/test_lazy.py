@@ -123,7 +123,8 @@ def test_regression_and_odd_blocks():
     made = from_dask(x, da.from_array(X[:, :2], chunks=(170, 1)), classes=None, dtype="float64")
     assert (made.classes, made.outputs) == (None, 2)
     x_test, y_test = dask.compute(made.test())[0]
-    assert np.allclose(made.raw(x_test)[:, :2], y_test)
+    assert np.allclose(made.raw(x_test)[:, :2], made.raw_targets(y_test))
+    assert np.allclose(y_test, x_test[:, :2])  # both are standardised by the same training samples
     assert lazy(y=Y / 2, classes=None).outputs == 1
     with pytest.raises(BadInput, match="needs class labels"):
         made.shares(2, "by-label")

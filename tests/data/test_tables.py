@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -116,6 +117,117 @@ def test_a_test_frame_with_other_columns():
     assert np.array_equal(swapped.x_test, swapped.x_train)
 
 
+def test_targets_of_a_regression_are_standardised_by_the_training_part():
+    y = 100.0 + np.arange(40.0).reshape(20, 2)  # as years, prices or temperatures
+    data = from_arrays(X, y, x_test=X[:4] + 1, y_test=y[:4] + 1, dtype="float64")
+    np.testing.assert_allclose(data.y_train, (y - y.mean(0)) / y.std(0), atol=1e-12)
+    np.testing.assert_allclose(data.y_test, (y[:4] + 1 - y.mean(0)) / y.std(0), atol=1e-12)
+    np.testing.assert_allclose(data.raw_targets(data.y_test), y[:4] + 1, atol=1e-12)
+    as_given = from_arrays(X, y, standardize=False)
+    assert (as_given.raw_targets(as_given.y_train) == as_given.y_train).all()
+    assert as_given.y_train.min() >= 100
+    assert (from_arrays(X, Y).raw_targets(np.array([0, 2])) == [0, 2]).all()  # labels stay
+
+
+def test_a_regression_with_large_targets_trains_without_a_small_rate():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 5))
+    y = 152 + 77 * (x @ rng.normal(size=5))  # the mean and the deviation of the diabetes data
+    problem = lk.Problem(from_arrays(x, y), hidden=(), batch_size=32)
+    run = lk.train(problem, lk.SyncPS(learning_rate=0.1), lk.SimulatedCluster(workers=2), lk.Budget(epochs=20)).wait()
+    assert np.abs(run.result().predict(x) - y).max() < 0.01 * np.ptp(y)
+    assert "standardised" in str(problem)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"standardize": False}, {"stratify": True}, {"x_test": X[:3], "y_test": Y[:3]}]
+)
+def test_many_blocks_give_the_same_data_set_as_one(monkeypatch, options):
+    whole = from_arrays(X, Y, **options)
+    monkeypatch.setattr(lk.data.dataset, "BLOCK_VALUES", 6)  # 3 of 20 samples
+    parts = from_arrays(X, Y, **options)
+    for name in ("x_train", "x_test", "mean", "scale"):
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-6)
+    assert (parts.y_train == whole.y_train).all()
+    assert (parts.y_test == whole.y_test).all()
+
+
+def test_a_mapped_file_is_not_copied_as_a_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(lk.data.dataset, "BLOCK_VALUES", 1 << 16)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(400_000, 25)).astype("float32"))  # 40 MB
+    x, y = np.load(tmp_path / "x.npy", mmap_mode="r"), np.arange(400_000) % 2
+    tracemalloc.start()
+    try:
+        data = from_arrays(x, y)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1.2 * (x.nbytes + y.nbytes)
+    assert data.n_train == 320_000
+    assert peak < kept + x.nbytes / 2
+
+
+def test_a_stratified_split_holds_out_of_every_class():
+    labels = np.repeat([0, 1, 2], [90, 9, 1])
+    x = np.arange(100.0)[:, None] ** 0.5
+    for seed in range(5):
+        data = from_arrays(x, labels, stratify=True, seed=seed, classes=3)
+        assert np.bincount(data.y_test, minlength=3).tolist() == [18, 2, 0]
+        assert np.bincount(data.y_train).tolist() == [72, 7, 1]
+        samples = np.concatenate([data.raw(data.x_train), data.raw(data.x_test)])[:, 0] ** 2
+        assert (np.sort(samples.round(3)) == np.arange(100)).all()
+    with pytest.raises(BadInput, match="at least 2 samples"):
+        from_arrays(x[:2], [0, 1], stratify=True)
+    with pytest.raises(BadInput, match="for classes"):
+        from_arrays(x, x[:, 0], stratify=True)
+    with pytest.raises(BadInput, match="contradict"):
+        from_arrays(x, labels, x_test=x, y_test=labels, stratify=True)
+
+
+NUMBERED = [1, 2, 3] * 10
+PROBABLY_WRONG = {
+    "labels from 1": (NUMBERED, {}, r"no sample has 0: 4 classes.*y - 1.*classes=4"),
+    "a gap": ([0, 1, 3] * 10, {}, r"no sample has 2: 4 classes.*np\.unique.*classes=4"),
+    "floats that are labels": ([0.0, 1.0] * 15, {}, r"only the values 0, 1.*astype\(int\).*regression=True"),
+}
+
+
+@pytest.mark.parametrize("name", PROBABLY_WRONG)
+def test_labels_that_are_probably_not_meant_as_they_are_give_a_warning(name):
+    y, options, message = PROBABLY_WRONG[name]
+    with pytest.warns(UserWarning, match=message) as caught:
+        from_arrays(np.arange(30.0)[:, None], y, **options)
+    assert caught[0].filename == __file__
+
+
+def test_labels_that_are_confirmed_give_no_warning(recwarn):
+    x = np.arange(30.0)[:, None]
+    assert from_arrays(x, NUMBERED, classes=4).classes == 4
+    assert from_arrays(x, NUMBERED, regression=True).classes is None
+    assert from_arrays(x, [0.0, 1.0] * 15, regression=True).classes is None
+    assert from_arrays(x, np.array(NUMBERED) - 1).classes == 3
+    assert from_arrays(x, NUMBERED, like=from_arrays(x, NUMBERED, classes=4)).classes == 4
+    assert from_arrays(x, np.arange(30.0)).classes is None  # many values
+    assert not recwarn.list
+
+
+def test_what_a_loader_of_scikit_learn_returns():
+    bunch = {
+        "data": X,
+        "target": Y,
+        "feature_names": ["a", "b"],
+        "target_names": np.array(["x", "y", "z"]),
+        "DESCR": "...",
+    }
+    data = from_arrays(bunch)
+    assert (data.feature_names, data.class_names, data.classes) == (("a", "b"), ("x", "y", "z"), 3)
+    assert from_arrays({"data": X, "target": X[:, 0], "feature_names": ["a", "b"]}).classes is None
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    assert from_arrays({"data": frame, "target": pd.Series(Y)}).feature_names == ("a", "b")
+    with pytest.raises(BadInput, match=r"from_arrays\(x, y\)"):
+        from_arrays(X)
+
+
 def with_cell(value, row=3, column=1):
     x = X.copy()
     x[row, column] = value
@@ -176,7 +288,8 @@ def test_bad_arrays():
         ({"x": X[:1], "y": Y[:1]}, "There is 1 sample"),
         ({"x": X * 1e300}, "too large for float32"),
         ({"x": X * 1e38, "standardize": False}, "too large for float32; .*float64"),
-        ({"y": X[:, 0] * 1e40}, "too large for float32"),
+        ({"y": X[:, 0] * 1e40, "standardize": False}, "too large for float32"),
+        ({"y": X[:, 0] * 1e300}, "too large for float32"),
     ]
     check_refused((lambda given=given: from_arrays(**{"x": X, "y": Y, **given}), message) for given, message in cases)
 
@@ -216,6 +329,16 @@ def test_csv_headers_targets_and_delimiters(csv):
     assert line.classes is None
 
 
+def test_several_targets_of_a_file(csv):
+    path = csv("a,b,c,d\n" + "".join(f"{i},{i * i},{-i},{i + 7}\n" for i in range(20)))
+    for target in (["b", "c"], [1, 2], (-3, "c")):
+        data = from_csv(path, target=target, regression=True)
+        assert (data.target_shape, data.feature_names) == ((2,), ("a", "d"))
+        a = data.raw(data.x_test)[:, 0]
+        np.testing.assert_allclose(data.raw_targets(data.y_test), np.c_[a**2, -a], rtol=1e-5, atol=1e-4)
+    assert from_csv(path, target=["b"], regression=True).target_shape == (1,)
+
+
 def test_bad_csv(csv):
     cases = [
         ("a,b,k\n1,2,0\n1,x,0\n", {}, "line 3, 'b': 'x' is not allowed; it must be a finite number"),
@@ -243,7 +366,10 @@ def test_bad_csv(csv):
         ("a;k\n1;0\n2;1\n", {}, "one column.*delimiter=';'"),
         ("a,b,k\n1,2,x\n3,4,x\n", {}, "'k' is 'x' everywhere: there is only one class"),
         ("a,a,k\n1,2,x\n3,4,y\n", {}, "two columns 'a'"),
-        (WORDS, {"target": ["a", "b"]}, "takes one column.*from_arrays"),
+        (WORDS, {"target": ["a", "b"]}, "several columns.*regression=True"),
+        (WORDS, {"target": ["a", "a"], "regression": True}, "several different ones"),
+        (WORDS, {"target": [0, 1, 2], "regression": True}, "at least one is left"),
+        (WORDS, {"target": ["a", "c"], "regression": True}, "no column.* 'c'"),
         (WORDS, {"classes": ("rose", "iris")}, "no class 'daisy'.*line 5, 'kind'"),
         (WORDS, {"missing": ["Rose"]}, "line 2, 'kind' is 'rose', which means missing"),
         (WORDS, {"missing": "rose"}, "missing='rose' is not allowed"),
