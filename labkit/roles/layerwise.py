@@ -1,7 +1,7 @@
 """The gradient of a mini-batch in pieces: a forward pass, then the backward pass layer by layer, from the last to the first.
 
 Together the pieces compute the same bits as `Model.gradient`. The gradient of a layer is complete when its piece is done, so it
-can be sent while the other layers are computed. An objective that has no stages (`nn.objective.StagedObjective`) has one piece.
+can be sent while the other layers are computed. An objective that has no `stages` has one piece.
 
 A forward pass is a third of the cost of a gradient. The other two thirds are divided over the pieces by their multiplications,
 as for the stages of a pipeline. In virtual time every piece draws its duration separately.
@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ..nn import clip_by_norm
-from ..nn.objective import ObjectiveStage, single_stages
-from .gradient import Gradient, Model, Parameters
+from ..nn.objective import StageSequence
+from .gradient import Gradient, Model, Parameters, record_norms
 from .part import Part, Work
 
 FORWARD_COST = 1 / 3  # of a gradient
@@ -46,7 +46,7 @@ class LayerwiseModel(Part):
 
     def __init__(self, model: Model):
         self.model = model
-        self.stages: tuple[ObjectiveStage, ...] = single_stages(model.objective)
+        self.stages = tuple(model.objective.stages)
         total = sum(stage.multiply_adds for stage in self.stages)
         self.pieces = [GradientPiece(None, slice(0, model.objective.size), 1 - FORWARD_COST)]
         if self.stages:
@@ -91,10 +91,7 @@ class LayerwiseModel(Part):
 
     def _forward(self, batch: Any) -> float:
         """Compute all stages and the loss, whose derivative is stored; returns the mean loss."""
-        x, self._saved = batch.x, []
-        for stage in self.stages:
-            x, saved = stage.forward(self._params[stage.slice], x)
-            self._saved.append(saved)
+        x, self._saved = StageSequence(self.stages).forward(self._params, batch.x)
         objective = self.model.objective
         with np.errstate(over="ignore", invalid="ignore"):
             loss: float = objective.loss.gradient(x, objective.loss.check(batch.y, *x.shape), x)
@@ -114,7 +111,8 @@ class LayerwiseModel(Part):
                 out = gradient.values[piece.part]
                 self._dy = stage.backward(self._params[piece.part], saved, self._dy, out, piece.stage > 0)
             if model.measures(gradient.step):
-                model.record_norms(gradient.step, gradient.values, self._params, piece.part)
+                layers = model.objective.layout.layers_in(piece.part)
+                record_norms(model.recorder, model.clock(), gradient.step, layers, gradient.values, self._params)
         if piece is self.pieces[-1]:
             model.recorder.counters.computed = gradient.step + 1
             self._gradient = self._batch = self._dy = None
