@@ -64,6 +64,11 @@ class ParameterLayout:
         """Return, for every layer in forward order, the slice that contains all its parts (weight and bias together)."""
         return dict(self._groups)
 
+    def layers_in(self, part: slice) -> list[tuple[int, slice]]:
+        """Return (number, slice) of every layer in the slice `part` of the vector. A slice is that of the whole vector."""
+        layers = enumerate(self._groups.values())
+        return [(number, own) for number, own in layers if part.start <= own.start < part.stop]
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ParameterLayout) and list(self.shapes.items()) == list(other.shapes.items())
 

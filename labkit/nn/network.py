@@ -195,14 +195,11 @@ class Network(Stage):
         ]
         return cls([*blocks, Block("output", Dense(widths[-1], outputs))], LOSSES[loss](), dtype)
 
-    def stage(self, start: int, stop: int) -> Stage:
-        """Return blocks start..stop-1 as a stage, without a loss. Raises `BadInput` if the range is empty or out of range."""
-        if not 0 <= start < stop <= len(self.blocks):
-            raise BadInput(
-                f"stage({start}, {stop}): this network has blocks 0 to {len(self.blocks) - 1}; a stage is not empty."
-            )
-        offset = self.layout.groups()[self.blocks[start].name].start
-        return Stage(self.blocks[start:stop], str(self.dtype), start, offset)
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Every block as a stage, without the loss."""
+        starts = [own.start for own in self.layout.groups().values()]
+        return tuple(Stage([block], str(self.dtype), i, starts[i]) for i, block in enumerate(self.blocks))
 
     def gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
         """Return the mean loss and write its gradient to `out`. Allocates nothing of the size of the parameters."""

@@ -19,12 +19,47 @@ from .layout import ParameterLayout
 Array = NDArray[Any]
 
 
+class ObjectiveStage(Protocol):
+    """A part of an objective, whose parameters are `slice` of the whole flat vector. Stages take and return a row per sample.
+
+    `inputs`, `outputs`: columns of x and of y. `multiply_adds`: multiplications with addition of one forward per sample; a
+    backward needs twice as many.
+    """
+
+    size: int
+    slice: slice
+    inputs: int
+    outputs: int
+    multiply_adds: int
+
+    def forward(self, params: Array, x: Array) -> tuple[Array, Any]:
+        """Return (y, saved) for x of shape (batch, inputs) and the stage's parameters, shape (size,)."""
+
+    def backward(self, params: Array, saved: Any, dy: Array, out: Array, dx: bool = True) -> Array:
+        """Return the derivative with respect to x, if `dx`; overwrite `out`, shape (size,), with that of the parameters."""
+
+    def input_gradient(self, params: Array, saved: Any, dy: Array, dx: bool = True) -> tuple[Array, Any]:
+        """Return (the derivative with respect to x, what `parameter_gradient` needs): the first half of `backward`."""
+
+    def parameter_gradient(self, saved: Any, dys: Any, out: Array) -> None:
+        """Overwrite `out` with the derivative with respect to the parameters: the second half of `backward`."""
+
+
 class Objective(Protocol):
-    """A function of the parameters, averaged over a batch: x of shape (batch, inputs), y as the objective defines it."""
+    """A function of the parameters, averaged over a batch: x of shape (batch, inputs), y as the objective defines it.
+
+    `stages`: the smallest parts whose gradients can be computed separately: forward from the first to the last, then `loss`,
+    then backward from the last to the first. They compute the same bits as `gradient`, whether they are on several machines
+    (pipelines) or on one (gradients that are sent while the backward pass goes on). If empty, there is one piece.
+    """
 
     size: int
     dtype: np.dtype[Any]
     layout: ParameterLayout
+
+    @property
+    def stages(self) -> Sequence[ObjectiveStage]:
+        """The stages, in forward order, which together have all parameters; or ()."""
 
     def start(self, seed: int) -> Array:
         """Return a new vector of initial parameters, shape (size,), which depends on `seed` only."""
@@ -45,52 +80,47 @@ class Objective(Protocol):
         """Return the probabilities of the classes, shape (n, classes). Raises `BadInput` if there are no classes."""
 
 
-class ObjectiveStage(Protocol):
-    """Consecutive layers of an objective, whose parameters are `slice` of the whole flat vector.
+class StageSequence:
+    """Consecutive stages as one `ObjectiveStage`."""
 
-    `multiply_adds`: multiplications with addition of one forward per sample; a backward needs twice as many.
-    """
+    def __init__(self, stages: Sequence[ObjectiveStage]) -> None:
+        self.stages = tuple(stages)
+        first, last = self.stages[0], self.stages[-1]
+        self.slice = slice(first.slice.start, last.slice.stop)
+        self.size = self.slice.stop - self.slice.start
+        self.inputs, self.outputs = first.inputs, last.outputs
+        self.multiply_adds = sum(stage.multiply_adds for stage in self.stages)
+        begin = self.slice.start
+        self._own = [slice(stage.slice.start - begin, stage.slice.stop - begin) for stage in self.stages]
 
-    size: int
-    slice: slice
-    multiply_adds: int
+    def forward(self, params: Array, x: Array) -> tuple[Array, list[Any]]:
+        saved = []
+        for stage, own in zip(self.stages, self._own):
+            x, kept = stage.forward(params[own], x)
+            saved.append(kept)
+        return x, saved
 
-    def forward(self, params: Array, x: Array) -> tuple[Array, Any]:
-        """Return (y, saved) for x of shape (batch, inputs) and the stage's parameters, shape (size,)."""
+    def backward(self, params: Array, saved: list[Any], dy: Array, out: Array, dx: bool = True) -> Array:
+        for i in reversed(range(len(self.stages))):
+            own = self._own[i]
+            dy = self.stages[i].backward(params[own], saved[i], dy, out[own], dx or i > 0)
+        return dy
 
-    def backward(self, params: Array, saved: Any, dy: Array, out: Array, dx: bool = True) -> Array:
-        """Return the derivative with respect to x, if `dx`; overwrite `out`, shape (size,), with that of the parameters."""
+    def input_gradient(self, params: Array, saved: list[Any], dy: Array, dx: bool = True) -> tuple[Array, list[Any]]:
+        dys: list[Any] = []
+        for i in reversed(range(len(self.stages))):
+            dy, kept = self.stages[i].input_gradient(params[self._own[i]], saved[i], dy, dx or i > 0)
+            dys.insert(0, kept)
+        return dy, dys
 
-
-class StagedObjective(Objective, Protocol):
-    """An objective whose gradient can be computed in stages: forward from the first block to the last, then the loss, then
-    backward from the last block to the first.
-
-    Stages that together have all blocks compute the same bits as `gradient`, whether they are on several machines (pipelines) or
-    on one (gradients that are sent while the backward pass goes on).
-    """
-
-    loss: Any
-    multiply_adds: int
-
-    @property
-    def blocks(self) -> Sequence[Any]:
-        """The smallest stages."""
-
-    def stage(self, start: int, stop: int) -> ObjectiveStage:
-        """Return blocks `start` to `stop` - 1 as a stage, without the loss."""
+    def parameter_gradient(self, saved: list[Any], dys: list[Any], out: Array) -> None:
+        for stage, own, kept, dy in zip(self.stages, self._own, saved, dys):
+            stage.parameter_gradient(kept, dy, out[own])
 
 
-def single_stages(objective: Any) -> tuple[ObjectiveStage, ...]:
-    """Return the blocks of an objective as stages, in forward order; () if its gradient is computed in one piece.
-
-    For a timing-only objective these are the blocks of the network that it represents, if there is one.
-    """
-    staged: StagedObjective | None = objective.network if isinstance(objective, NullObjective) else objective
-    if not hasattr(staged, "stage"):
-        return ()
-    assert staged is not None
-    return tuple(staged.stage(i, i + 1) for i in range(len(staged.blocks)))
+def represented(objective: Any) -> Any:
+    """Return the model that a timing-only objective represents (None, if it is only a size); another objective itself."""
+    return objective.network if isinstance(objective, NullObjective) else objective
 
 
 def check_vector(what: str, vector: Array, size: int, dtype: np.dtype[Any]) -> None:
@@ -130,6 +160,7 @@ class NullObjective:
             raise BadInput(f"NullObjective: size={size}, but its layout describes {self.layout.size} parameters.")
         self.size = size
         self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.stages: Sequence[ObjectiveStage] = () if network is None else network.stages  # only their sizes are used
 
     def start(self, seed: int) -> Array:
         """Return a read-only vector of shape (size,) with zero strides."""

@@ -35,6 +35,7 @@ class QuadraticObjective:
             raise BadInput("Quadratic: every curvature must be a positive, finite number.")
         self.size = self.curvature.size
         self.layout = ParameterLayout({"quadratic.weight": (self.size,)})
+        self.stages = ()
         begin = np.array(start, self.dtype)
         if begin.shape not in ((), (self.size,)) or not np.isfinite(begin).all():
             raise BadInput(

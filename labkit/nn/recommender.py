@@ -56,6 +56,7 @@ class Recommender:
         self.loss = tower.loss
         self.layout = ParameterLayout({"embedding.weight": bag.shapes["weight"], **tower.layout.shapes})
         self.size = self.layout.size
+        self.stages = ()  # a table whose rows are scattered over servers has no place between two layers
         self.multiply_adds = bag.multiply_adds + tower.multiply_adds
 
     # the whole vector -------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -191,7 +191,7 @@ class Model(Part):
         self.compressor = compressor
         self.objective, self.recorder, self.clock, self.parts = objective, recorder, clock, tuple(parts)
         self.clip_norm, self.norms_every = clip_norm, norms_every
-        self.layers = tuple(objective.layout.groups().values())
+        self.layers = list(enumerate(objective.layout.groups().values()))
         self.pool = BufferPool()
         self.null = isinstance(objective, NullObjective)  # a timing-only run: gradients have a size but no memory
         self.null_values = objective.start(0) if self.null else np.empty(0)
@@ -213,7 +213,7 @@ class Model(Part):
         if self.clip_norm is not None:
             clip_by_norm(values, self.clip_norm)
         if self.measures(step):
-            self.record_norms(step, values, parameters.values)
+            record_norms(self.recorder, self.clock(), step, self.layers, values, parameters.values)
         return Gradient(values, step, parameters.read, batch.samples, self.parts, loss, compressor=compressor)
 
     def cancelled(self) -> None:
@@ -234,12 +234,12 @@ class Model(Part):
         """Return whether the norms of this gradient's layers are recorded."""
         return bool(self.norms_every) and step % self.norms_every == 0
 
-    def record_norms(self, step: int, values: np.ndarray, weights: np.ndarray, within: slice | None = None) -> None:
-        """Record the norms of the layers of a gradient, or only of those in the slice `within`."""
-        now = self.clock()
-        with np.errstate(over="ignore", invalid="ignore"):  # divergence is detected by the loss
-            for i, part in enumerate(self.layers):
-                if within is not None and not within.start <= part.start < within.stop:
-                    continue
-                g, w = values[part], weights[part]
-                self.recorder.norms.extend((now, step, i, float(np.dot(g, g)) ** 0.5, float(np.dot(w, w)) ** 0.5))
+
+def record_norms(
+    recorder: Recorder, now: int, step: int, layers: Iterable[tuple[int, slice]], values: np.ndarray, weights: np.ndarray
+) -> None:  # fmt: skip
+    """Record the norms of the gradient `values` and of the weights, of each of `layers`: (number, slice in both vectors)."""
+    with np.errstate(over="ignore", invalid="ignore"):  # divergence is detected by the loss
+        for number, own in layers:
+            g, w = values[own], weights[own]
+            recorder.norms.extend((now, step, number, float(np.dot(g, g)) ** 0.5, float(np.dot(w, w)) ** 0.5))

@@ -1,7 +1,7 @@
 """The gradient of a mini-batch in pieces: a forward pass, then the backward pass layer by layer, from the last to the first.
 
 Together the pieces compute the same bits as `Model.gradient`. The gradient of a layer is complete when its piece is done, so it
-can be sent while the other layers are computed. An objective that has no stages (`nn.objective.StagedObjective`) has one piece.
+can be sent while the other layers are computed. An objective that has no `stages` has one piece.
 
 A forward pass is a third of the cost of a gradient. The other two thirds are divided over the pieces by their multiplications,
 as for the stages of a pipeline. In virtual time every piece draws its duration separately.
@@ -15,9 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ..nn import clip_by_norm
-from ..nn.objective import ObjectiveStage, single_stages
+from ..nn.objective import StageSequence
 from ..trace.recorder import PIECE
-from .gradient import Gradient, Model, Parameters
+from .gradient import Gradient, Model, Parameters, record_norms
 from .part import Part, Work
 
 FORWARD_COST = 1 / 3  # of a gradient
@@ -47,7 +47,7 @@ class LayerwiseModel(Part):
 
     def __init__(self, model: Model):
         self.model = model
-        self.stages: tuple[ObjectiveStage, ...] = single_stages(model.objective)
+        self.stages = tuple(model.objective.stages)
         total = sum(stage.multiply_adds for stage in self.stages)
         self.pieces = [GradientPiece(None, slice(0, model.objective.size), 1 - FORWARD_COST)]
         if self.stages:
@@ -56,7 +56,7 @@ class LayerwiseModel(Part):
                 for i, stage in reversed(list(enumerate(self.stages)))
             ]
         self._layers = {  # {the beginning of a piece: the number of its first layer}
-            piece.part.start: sum(layer.start < piece.part.start for layer in model.layers) for piece in self.pieces
+            piece.part.start: sum(layer.start < piece.part.start for _, layer in model.layers) for piece in self.pieces
         }
         self._saved: list[Any] = []  # of each stage, for its backward pass
         self._dy: Any = None  # the derivative of the loss with respect to the output of the next piece
@@ -95,10 +95,7 @@ class LayerwiseModel(Part):
 
     def _forward(self, batch: Any) -> float:
         """Compute all stages and the loss, whose derivative is stored; returns the mean loss."""
-        x, self._saved = batch.x, []
-        for stage in self.stages:
-            x, saved = stage.forward(self._params[stage.slice], x)
-            self._saved.append(saved)
+        x, self._saved = StageSequence(self.stages).forward(self._params, batch.x)
         objective = self.model.objective
         with np.errstate(over="ignore", invalid="ignore"):
             loss: float = objective.loss.gradient(x, objective.loss.check(batch.y, *x.shape), x)
@@ -118,7 +115,8 @@ class LayerwiseModel(Part):
                 out = gradient.values[piece.part]
                 self._dy = stage.backward(self._params[piece.part], saved, self._dy, out, piece.stage > 0)
             if model.measures(gradient.step):
-                model.record_norms(gradient.step, gradient.values, self._params, piece.part)
+                layers = model.objective.layout.layers_in(piece.part)
+                record_norms(model.recorder, model.clock(), gradient.step, layers, gradient.values, self._params)
         model.recorder.pieces += PIECE(model.clock(), gradient.step, self._layers[piece.part.start])
         if piece is self.pieces[-1]:
             model.recorder.counters.computed = gradient.step + 1

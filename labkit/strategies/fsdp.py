@@ -28,7 +28,8 @@ from ..roles.collectives import all_gather, reduce_scatter
 from ..roles.context import Context
 from ..roles.layout import ClusterShape, Layout, shard_slices
 from ..roles.messages import Chunk, Message
-from ..roles.model_parallel.model_part import model_parallel_layout, network_of
+from ..roles.model_parallel.model_part import model_parallel_layout
+from ..roles.model_parallel.partitioning import stages_of
 from ..roles.model_parallel.schedules import BACKWARD, FORWARD, Work
 from ..roles.model_parallel.stages import ShardedLayers
 from ..roles.shard import Shard
@@ -81,11 +82,10 @@ class FSDP(Strategy):
     def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Assign to worker r chunk r of every layer and share r of the data."""
         refuse_servers(self, cluster)
-        n, network = cluster.workers, network_of(problem.objective(), self.name)
-        layers = [(own.start, shard_slices(own.stop - own.start, n)) for own in network.layout.groups().values()]
+        n, stages = cluster.workers, stages_of(problem.objective(), self.name)
+        layers = [(stage.slice.start, shard_slices(stage.size, n)) for stage in stages]
         parts = [Boxes((at, 1, own[r].stop, own[r].start, own[r].stop) for at, own in layers) for r in range(n)]
-        blocks = tuple((i, i + 1) for i in range(len(layers)))
-        return model_parallel_layout(self, parts, [partial(ShardedLayers, n, chunks=blocks)] * n, own_data=True)
+        return model_parallel_layout(self, parts, [partial(ShardedLayers, n)] * n, own_data=True)
 
     async def worker(self, ctx: Context, layers: ShardedLayers, shard: Shard) -> None:
         """Gather and compute each layer, forward and backward; then step on the worker's chunks.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from labkit.errors import BadInput
 from labkit.nn import Dense, Network, ReLU, SoftmaxCrossEntropy, SquaredError, Tanh
+from labkit.nn.objective import StageSequence
 from tests.refusals import check_refused
 
 EXACT = settings(max_examples=40, deadline=None)
@@ -74,9 +75,9 @@ def test_gradient_is_the_central_difference(problem):
 @given(problems(), st.data())
 def test_stages_one_behind_the_other_are_the_whole(problem, data):
     _, net, params, x, y = problem
-    blocks = len(net.blocks)
+    blocks = len(net.stages)
     cuts = sorted({0, blocks, *data.draw(st.lists(st.integers(0, blocks), max_size=3))})
-    stages = [net.stage(a, b) for a, b in itertools.pairwise(cuts)]
+    stages = [StageSequence(net.stages[a:b]) for a, b in itertools.pairwise(cuts)]
     whole = np.empty(net.size)
     value = net.gradient(params, x, y, whole)
 
@@ -110,12 +111,14 @@ def test_dx_is_the_central_difference():
 
 def test_stages_cover_the_vector_once_and_share_start_and_work():
     net = Network.mlp(5, (7, 6, 4), 3)
-    stages = [net.stage(i, i + 1) for i in range(4)]
+    stages = net.stages
     assert np.concatenate([np.arange(net.size)[s.slice] for s in stages]).tolist() == list(range(net.size))
     np.testing.assert_array_equal(np.concatenate([s.start(9) for s in stages]), net.start(9))
     assert [s.multiply_adds for s in stages] == [35, 42, 24, 12]
     assert net.multiply_adds == 113
-    assert net.stage(1, 3).layout.names == ("dense2.weight", "dense2.bias", "dense3.weight", "dense3.bias")
+    middle = StageSequence(stages[1:3])
+    assert net.layout.layers_in(middle.slice) == [(1, stages[1].slice), (2, stages[2].slice)]
+    assert (middle.size, middle.inputs, middle.outputs, middle.multiply_adds) == (7 * 6 + 6 + 6 * 4 + 4, 7, 4, 66)
 
 
 def test_several_micro_batches_in_flight_keep_their_activations():
@@ -138,8 +141,9 @@ def test_several_micro_batches_in_flight_keep_their_activations():
 
 
 def test_a_stage_that_ends_with_an_activation_does_not_change_dy():
-    stage = Network.mlp(3, (4, 4), 2, "relu", dtype="float64").stage(0, 2)
-    params, x, dy = stage.start(1), np.ones((2, 3)), np.ones((2, 4))
+    net = Network.mlp(3, (4, 4), 2, "relu", dtype="float64")
+    stage = StageSequence(net.stages[:2])
+    params, x, dy = net.start(1)[stage.slice], np.ones((2, 3)), np.ones((2, 4))
     stage.backward(params, stage.forward(params, x)[1], dy, np.empty(stage.size))
     assert (dy == 1).all()
 
@@ -268,7 +272,6 @@ def test_impossible_networks_are_refused():
             (lambda: Network.mlp(3, (0,), 2), "outputs=0 is not allowed"),
             (lambda: Network.mlp(3, (), 1), "at least 2 outputs"),
             (lambda: Network.mlp(3, (), 2, dtype="float16"), "float32, float64"),
-            (lambda: Network.mlp(3, (4,), 2).stage(1, 1), "not empty"),
             (lambda: Network.mlp(3, (4,), 2).start(-1), "at least 0"),
         ]
     )

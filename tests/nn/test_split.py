@@ -7,6 +7,7 @@ import pytest
 
 import labkit as lk
 from labkit.nn import Network
+from labkit.nn.objective import StageSequence
 from labkit.nn.split import boxes_of, split_pairs
 
 RNG = np.random.default_rng(5)
@@ -85,7 +86,7 @@ def test_a_layer_too_narrow_to_be_split_is_named():
 def test_a_backward_in_two_halves_has_the_bits_of_a_whole_one():
     for blocks, activation in product([(0, 1), (1, 3), (0, 3)], ["relu", "tanh"]):
         net = network((6, 5), activation)
-        stage = net.stage(*blocks)
+        stage = StageSequence(net.stages[slice(*blocks)])
         params = RNG.normal(size=stage.size)
         x, dy = RNG.normal(size=(9, stage.inputs)), RNG.normal(size=(9, stage.outputs))
         saved = stage.forward(params, x)[1]

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import labkit as lk
 from labkit.narrative.sentence import sentence
 from labkit.nn import Network
-from labkit.nn.objective import single_stages
 from labkit.summary import Summary
 from labkit.trace import ledger
 from labkit.trace.overlap import BackwardPieces, overlap
@@ -262,7 +261,7 @@ def test_gradients_in_pieces_are_the_whole_gradient_to_the_last_bit(hidden, acti
     params, x, y = model.start(1), rng.normal(size=(rows, 6)).astype(dtype), rng.integers(0, 3, rows)
     whole, pieces = np.empty_like(params), np.full_like(params, np.nan)
     model.gradient(params, x, y, whole)
-    saved, stages = [], single_stages(model)
+    saved, stages = [], model.stages
     for stage in stages:
         x, kept = stage.forward(params[stage.slice], x)
         saved.append(kept)

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ...errors import BadInput
-from ...nn import Network, NullObjective
+from ...nn import NullObjective
 from ...nn.index_sets import Boxes
 from ...trace.recorder import Recorder
 from ..collectives import all_reduce
 from ..context import Context
-from ..gradient import Gradient
+from ..gradient import Gradient, record_norms
 from ..layout import Layout, RoleSpec
 from ..messages import Push, Weights
 from ..part import Part, Work
@@ -43,7 +42,7 @@ class ModelPart(Part):
         clock: Callable[[], int], strategy: Any,
     ):  # fmt: skip
         self.group, self.index, self.leads, self.recorder, self.clock = group, index, leads, recorder, clock
-        self.network = network_of(objective, strategy.name)
+        self.objective = objective
         self.null = isinstance(objective, NullObjective)
         self.dtype = objective.dtype
         self.parts = (slice(0, size),)
@@ -70,30 +69,18 @@ class ModelPart(Part):
         """
         step = self.step if step is None else step
         if self.measures(step):
-            for layer, own in self.layers:
-                self.measure(step, layer, self.values[own], weights.values[own])
+            record_norms(self.recorder, self.clock(), step, self.layers, self.values, weights.values)
         return Gradient(self.values, step, weights.read, self.samples, self.parts, all_workers=True)
 
     def measures(self, step: int) -> bool:
         """Return whether the norms of this gradient's layers are recorded."""
         return step % NORMS_EVERY == 0 and self.recorder.record and not self.null
 
-    def measure(self, step: int, layer: int, gradient: np.ndarray, weights: np.ndarray) -> None:
-        """Record the norms of the gradient and of the weights of a layer, or of this role's part of it."""
-        with np.errstate(over="ignore", invalid="ignore"):  # divergence is detected by the loss
-            norms = [float(np.dot(values, values)) ** 0.5 for values in (gradient, weights)]
-        self.recorder.norms.extend((self.clock(), step, layer, *norms))
 
-
-def network_of(objective: Any, who: str) -> Network:
-    """Return the layered network of an objective. Raises `BadInput` if the objective has no layers."""
-    network = objective.network if isinstance(objective, NullObjective) else objective
-    if not isinstance(network, Network):
-        raise BadInput(
-            f"{who} splits a network of layers; this problem's model is a {type(network).__name__}. Use a problem "
-            "with a network, or a strategy that keeps the model whole, as SyncPS."
-        )
-    return network
+def adjacent(sizes: Iterable[int]) -> tuple[slice, ...]:
+    """Return the slices of parts of these sizes that follow each other in one vector."""
+    edges = [0, *itertools.accumulate(sizes)]
+    return tuple(slice(a, b) for a, b in itertools.pairwise(edges))
 
 
 def model_parallel_layout(

@@ -1,7 +1,7 @@
-"""Partitioning of a network into pipeline stages.
+"""Partitioning of a model into pipeline stages.
 
-A stage consists of consecutive blocks. Stages are balanced by multiply-adds as far as whole layers allow, because the slowest
-stage determines the throughput.
+A pipeline stage consists of consecutive stages of the objective, such as the layers of a network. Pipeline stages are balanced by
+multiply-adds as far as these allow, because the slowest one determines the throughput.
 """
 
 from __future__ import annotations
@@ -14,42 +14,52 @@ from functools import partial
 from typing import Any
 
 from ...errors import BadInput, shown
-from ...nn import Network
+from ...nn import network_text
 from ...nn.index_sets import Boxes
-from .model_part import network_of
+from ...nn.objective import ObjectiveStage
 from .stages import PipelineStage
 
-Blocks = tuple[int, int]  # blocks first..last-1 of the network
+StageRange = tuple[int, int]  # stages first..last-1 of the objective
 
 
 def pipeline_parts(
     strategy: Any, problem: Any, stages: int, order: str = "1f1b", chunks: int = 1, micro_batches: int = 1
 ) -> tuple[list[Boxes], list[Any]]:
     """Return (the parameters of each stage, the factory of each stage's model). Raises `BadInput` if the
-    network cannot be cut in this way.
+    model cannot be cut in this way.
     """
     check_order(strategy.name, order, stages, micro_batches, problem.batch_size)
-    network = network_of(problem.objective(), strategy.name)
-    own = stages_of(network, stages, chunks, strategy.name)
-    return [part_of(network, blocks) for blocks in own], [
-        partial(PipelineStage, blocks, micro_batches) for blocks in own
+    smallest = stages_of(problem.objective(), strategy.name)
+    own = divided(smallest, stages, chunks, strategy.name)
+    return [part_of(smallest, ranges) for ranges in own], [
+        partial(PipelineStage, ranges, micro_batches) for ranges in own
     ]
 
 
-def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tuple[Blocks, ...]]:
-    """Return the blocks of every worker's chunks: the network in workers x chunks pieces, assigned round-robin.
-
-    Raises `BadInput` if the network has fewer blocks than pieces.
-    """
-    blocks = len(network.blocks)
-    if workers * chunks > blocks:
-        each = f"{workers} stages, one a worker" + (f", of {chunks} chunks each" if chunks > 1 else "")
-        allowed = f"stages x chunks up to {blocks}" if chunks > 1 else f"stages from 1 to {blocks}"
+def stages_of(objective: Any, who: str) -> Sequence[ObjectiveStage]:
+    """Return the stages of an objective. Raises `BadInput` if its gradient is computed in one piece."""
+    stages: Sequence[ObjectiveStage] = objective.stages
+    if not stages:
         raise BadInput(
-            f"{who} cuts a network between its layers: this one has {blocks}, too few for {each}. Allowed: {allowed}, "
-            "or more hidden layers."
+            f"{who} cuts a model into stages, as a network between its layers; {network_text(objective)} has none. Use a model "
+            "with stages, or a strategy that keeps the model whole, as SyncPS."
         )
-    pieces = balanced([block.dense.multiply_adds for block in network.blocks], workers * chunks)
+    return stages
+
+
+def divided(stages: Sequence[ObjectiveStage], workers: int, chunks: int, who: str) -> list[tuple[StageRange, ...]]:
+    """Return the stages of every worker's chunks: workers x chunks pieces, assigned round-robin.
+
+    Raises `BadInput` if there are fewer stages than pieces.
+    """
+    if workers * chunks > len(stages):
+        each = f"{workers} stages, one a worker" + (f", of {chunks} chunks each" if chunks > 1 else "")
+        allowed = f"stages x chunks up to {len(stages)}" if chunks > 1 else f"stages from 1 to {len(stages)}"
+        raise BadInput(
+            f"{who} cuts a model into stages, as a network between its layers: this one has {len(stages)}, too few for {each}. "
+            f"Allowed: {allowed}, or more layers."
+        )
+    pieces = balanced([stage.multiply_adds for stage in stages], workers * chunks)
     return [tuple(pieces[worker::workers]) for worker in range(workers)]
 
 
@@ -78,7 +88,7 @@ def check_order(who: str, order: str, stages: int, micro_batches: int, batch_siz
         )
 
 
-def balanced(work: Sequence[int], pieces: int) -> list[Blocks]:
+def balanced(work: Sequence[int], pieces: int) -> list[StageRange]:
     """Divide a sequence into `pieces` non-empty contiguous pieces such that the largest sum of `work` is minimal."""
     best: list[list[tuple[float, int]]] = [[(0.0 if i == 0 else math.inf, 0) for i in range(len(work) + 1)]]
     for _ in range(pieces):
@@ -93,6 +103,7 @@ def balanced(work: Sequence[int], pieces: int) -> list[Blocks]:
     return list(itertools.pairwise(reversed(edges)))
 
 
-def part_of(network: Network, chunks: Sequence[Blocks]) -> Boxes:
-    """Return the parameters of these blocks, in the order of the chunks."""
-    return Boxes(box for blocks in chunks for box in Boxes.of(network.stage(*blocks).slice).boxes)
+def part_of(stages: Sequence[ObjectiveStage], chunks: Sequence[StageRange]) -> Boxes:
+    """Return the parameters of these stages, in the order of the chunks."""
+    own = [slice(stages[first].slice.start, stages[end - 1].slice.stop) for first, end in chunks]
+    return Boxes(box for part in own for box in Boxes.of(part).boxes)

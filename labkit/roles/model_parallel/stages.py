@@ -1,9 +1,9 @@
 """Pipeline stages: the model of a stage, and the pass of one mini-batch through it.
 
-A stage has one or more chunks of consecutive blocks. Forward, it receives activations from the previous stage and sends its
-output to the next. Backward, it receives the derivative of the loss with respect to its output (a delta) and sends the
-derivative with respect to its input. Between a forward and its backward the stage stores the micro-batch's activations, which
-is the memory cost of a schedule.
+A pipeline stage has one or more chunks of consecutive stages of the objective (`nn.objective`). Forward, it receives activations
+from the previous pipeline stage and sends its output to the next. Backward, it receives the derivative of the loss with respect
+to its output (a delta) and sends the derivative with respect to its input. Between a forward and its backward it stores the
+micro-batch's activations, which is the memory cost of a schedule.
 
 The loss is a mean over the mini-batch, so micro-batches are weighted by their number of rows. These numbers differ by at most
 one if the batch cannot be divided into M equal micro-batches.
@@ -11,17 +11,18 @@ one if the batch cannot be divided into M equal micro-batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ...nn.objective import StageSequence
 from ..context import Context
-from ..gradient import Gradient
+from ..gradient import Gradient, record_norms
 from ..layout import shard_slices
 from ..messages import Message, Weights
-from .model_part import ModelPart
+from .model_part import ModelPart, adjacent
 from .schedules import BACKWARD, FORWARD, Work
 
 
@@ -46,30 +47,39 @@ class Delta(Message):
 
 
 class PipelineStage(ModelPart):
-    """The chunks of one stage: `chunks[i]` are the blocks (first, last + 1) of its chunk i.
+    """The chunks of one pipeline stage: `chunks[i]` are the stages (first, last + 1) of the objective in its chunk i.
 
-    The stage's parameters are in the order of the chunks; `slices[i]`: the slice of chunk i in the stage's vector. `saved`: the
-    saved activations of micro-batches whose backward is outstanding.
+    The parameters are in the order of the chunks; `slices[i]`: the slice of chunk i in this part's vector. `stages[i]`: chunk i.
+    `saved`: the saved activations of micro-batches whose backward is outstanding.
     """
 
-    def __init__(self, chunks: tuple[tuple[int, int], ...], micro_batches: int = 1, **more: Any):
+    def __init__(self, chunks: Sequence[tuple[int, int]], micro_batches: int = 1, **more: Any):
         super().__init__(**more)
         self.micro_batches = micro_batches
-        self.stages = tuple(self.network.stage(*blocks) for blocks in chunks)
-        edges = np.cumsum([0, *(stage.size for stage in self.stages)]).tolist()
-        self.slices = tuple(slice(a, b) for a, b in zip(edges, edges[1:]))
-        self.begins = tuple(blocks[0] == 0 for blocks in chunks)  # the first blocks of the network, whose input is x
-        # the last blocks, followed by the loss
-        self.ends = tuple(blocks[1] == len(self.network.blocks) for blocks in chunks)
-        self.layers = [
-            (number, slice(chunk.start + own.start, chunk.start + own.stop))
-            for stage, chunk in zip(self.stages, self.slices)
-            for number, own in enumerate(stage.layout.groups().values(), stage.number)
-        ]
+        smallest = self.objective.stages
+        self.stages = tuple(StageSequence(smallest[first:end]) for first, end in chunks)
+        self._total = sum(stage.multiply_adds for stage in smallest)
+        self.slices = adjacent(stage.size for stage in self.stages)
+        self.layers = [layer for i, own in enumerate(self.slices) for layer in self.layers_of(i, own.start)]
         self.saved: dict[tuple[int, int], Any] = {}
         self._batches: dict[int, tuple[Any, Any]] = {}
         self._rows: tuple[slice, ...] = ()
         self._scratch = np.empty(0 if self.null else max(stage.size for stage in self.stages), self.dtype)
+
+    def layers_of(self, chunk: int, at: int = 0) -> list[tuple[int, slice]]:
+        """Return (number, slice) of the layers of a chunk, in a vector in which the chunk's parameters begin at `at`."""
+        part = self.stages[chunk].slice
+        shift = at - part.start
+        layers = self.objective.layout.layers_in(part)
+        return [(number, slice(own.start + shift, own.stop + shift)) for number, own in layers]
+
+    def begins(self, chunk: int) -> bool:
+        """Return whether the input of a chunk is that of the model."""
+        return self.stages[chunk].slice.start == 0
+
+    def ends(self, chunk: int) -> bool:
+        """Return whether a chunk is followed by the loss."""
+        return bool(self.stages[chunk].slice.stop == self.objective.size)
 
     def begin(self, batch: Any, number: int = 0) -> None:
         """Divide the next mini-batch into micro-batches, numbered from `number` on."""
@@ -79,7 +89,7 @@ class PipelineStage(ModelPart):
             self._batches[i] = batch.x[rows], batch.y[rows]
 
     def x(self, work: Work) -> np.ndarray:
-        """Return the network's input for this work's micro-batch."""
+        """Return the model's input for this work's micro-batch."""
         return self._batches[work.micro][0]
 
     def rows(self, work: Work) -> int:
@@ -90,7 +100,7 @@ class PipelineStage(ModelPart):
     def cost(self, work: Work) -> float:
         """Cost relative to one gradient of the whole model on one mini-batch: a third is forward, the rest backward."""
         thirds = 2 if work.kind == BACKWARD and not work.split else 1
-        share = self.stages[work.chunk].multiply_adds / self.network.multiply_adds
+        share = self.stages[work.chunk].multiply_adds / self._total
         return share * self.rows(work) / self.samples * thirds / 3
 
     def forward(self, params: np.ndarray, work: Work, x: np.ndarray) -> np.ndarray:
@@ -102,7 +112,7 @@ class PipelineStage(ModelPart):
             y = self.null_values(rows * stage.outputs)
         else:
             y, saved = stage.forward(params, x.reshape(rows, -1))
-            dy = self._loss(y, work) if self.ends[work.chunk] else None
+            dy = self._loss(y, work) if self.ends(work.chunk) else None
             self.saved[work.micro, work.chunk] = saved, dy
         counters = self.recorder.counters
         counters.activations = max(counters.activations, len(self.saved))
@@ -110,7 +120,7 @@ class PipelineStage(ModelPart):
 
     def _loss(self, scores: np.ndarray, work: Work) -> np.ndarray:
         """Return the derivative of the mini-batch's mean loss with respect to this micro-batch's scores."""
-        loss, dy = self.network.loss, np.empty_like(scores)
+        loss, dy = self.objective.loss, np.empty_like(scores)
         with np.errstate(over="ignore", invalid="ignore"):
             loss.gradient(scores, loss.check(self._batches[work.micro][1], *scores.shape), dy)
             if self.micro_batches > 1:
@@ -127,10 +137,10 @@ class PipelineStage(ModelPart):
         stage, rows = self.stages[work.chunk], self.rows(work)
         kept = self.saved[work.micro, work.chunk] if work.split else self._release(work)
         if self.null:
-            return self.null_values(0 if self.begins[work.chunk] else rows * stage.inputs)
+            return self.null_values(0 if self.begins(work.chunk) else rows * stage.inputs)
         saved, own = kept
         dy = own if dy is None else dy.reshape(rows, -1)
-        more = not self.begins[work.chunk]
+        more = not self.begins(work.chunk)
         if work.split:
             dx, dys = stage.input_gradient(params, saved, dy, more)
             self.saved[work.micro, work.chunk] = saved, dys
@@ -166,28 +176,27 @@ class PipelineStage(ModelPart):
 
 
 class ShardedLayers(PipelineStage):
-    """The blocks of a network whose parameters are sharded: the worker owns one of `of` chunks of every block.
+    """The stages of an objective whose parameters are sharded: the worker owns one of `of` chunks of every stage.
 
-    `chunks[i]`: the slice of block i that the worker owns; `own[i]`: the position of this chunk in the worker's vector, as a
+    `chunks[i]`: the slice of stage i that the worker owns; `own[i]`: the position of this chunk in the worker's vector, as a
     slice.
     """
 
-    def __init__(self, of: int, **more: Any):
-        super().__init__(**more)
-        self.layers = []  # norms are recorded for whole blocks, in `backward`
+    def __init__(self, of: int, *, objective: Any, **more: Any):
+        super().__init__([(i, i + 1) for i in range(len(objective.stages))], objective=objective, **more)
+        self.layers = []  # norms are recorded for whole stages, in `backward`
         self.chunks = tuple(shard_slices(stage.size, of)[self.index] for stage in self.stages)
-        edges = np.cumsum([0, *(chunk.stop - chunk.start for chunk in self.chunks)]).tolist()
-        self.own = tuple(slice(a, b) for a, b in zip(edges, edges[1:]))
+        self.own = adjacent(chunk.stop - chunk.start for chunk in self.chunks)
 
     def backward(self, params: np.ndarray, work: Work, dy: np.ndarray | None, out: np.ndarray) -> np.ndarray:
-        """Compute a backward, as `PipelineStage.backward`. `params` and `out` are those of the whole block."""
+        """Compute a backward, as `PipelineStage.backward`. `params` and `out` are those of the whole stage."""
         dx = super().backward(params, work, dy, out)
         if self.measures(self.step):
-            self.measure(self.step, work.chunk, out, params)
+            record_norms(self.recorder, self.clock(), self.step, self.layers_of(work.chunk), out, params)
         return dx
 
     def gather_buffer(self, i: int, mine: np.ndarray | None = None) -> np.ndarray:
-        """Return a vector for the whole block i, with this worker's chunk of `mine` (the worker's parameters) filled in."""
+        """Return a vector for the whole stage i, with this worker's chunk of `mine` (the worker's parameters) filled in."""
         size = self.stages[i].size
         if self.null:
             return self.null_values(size)
@@ -197,7 +206,7 @@ class ShardedLayers(PipelineStage):
         return whole
 
     def store_chunk(self, i: int, total: np.ndarray) -> None:
-        """Store this worker's chunk of `total`, the gradient of block i."""
+        """Store this worker's chunk of `total`, the gradient of stage i."""
         if not self.null:
             self.values[self.own[i]] = total[self.chunks[i]]
 
@@ -206,7 +215,7 @@ async def perform(ctx: Context, stage: PipelineStage, params: np.ndarray, work: 
     """Perform one item of a stage's work: receive its input, compute, send its output."""
     members, part, cost = ctx.peers(stage.group), stage.slices[work.chunk], stage.cost(work)
     before, after = members[stage.index - 1], members[(stage.index + 1) % len(members)]
-    begins, ends = stage.begins[work.chunk], stage.ends[work.chunk]
+    begins, ends = stage.begins(work.chunk), stage.ends(work.chunk)
     if work.kind == FORWARD:
         x = stage.x(work) if begins else (await ctx.recv(Activation, sender=before)).values
         y = await ctx.compute(stage.forward, params[part], work, x, cost=cost)

@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import BadInput
+from ...nn import Network, network_text
 from ...nn.index_sets import Boxes
+from ...nn.objective import represented
 from ...nn.split import boxes_of, split_pairs
 from ..collectives import all_reduce
 from ..context import Context
 from ..gradient import Gradient
 from ..messages import Weights
-from .model_part import ModelPart, network_of
+from .model_part import ModelPart, adjacent
 
 
 class TensorRank(ModelPart):
@@ -26,9 +29,8 @@ class TensorRank(ModelPart):
 
     def __init__(self, ranks: int, **more: Any):
         super().__init__(**more)
-        self.pairs = split_pairs(self.network, self.index, ranks)
-        edges = np.cumsum([0, *(pair.size for pair in self.pairs)]).tolist()
-        self.slices = [slice(a, b) for a, b in zip(edges, edges[1:])]
+        self.pairs = split_pairs(represented(self.objective), self.index, ranks)
+        self.slices = adjacent(pair.size for pair in self.pairs)
         self.layers = [
             (number, slice(own.start + low, own.start + high))
             for pair, own in zip(self.pairs, self.slices)
@@ -78,7 +80,7 @@ class TensorRank(ModelPart):
         return y
 
     def _loss(self, scores: np.ndarray) -> np.ndarray:
-        loss, dy = self.network.loss, np.empty_like(scores)
+        loss, dy = self.objective.loss, np.empty_like(scores)
         loss.gradient(scores, loss.check(self._y, *scores.shape), dy)
         return dy
 
@@ -87,7 +89,12 @@ def tensor_parallel_parts(strategy: Any, problem: Any, ranks: int) -> tuple[list
     """Return (the parameters of each rank, the factory of each rank's model). Raises `BadInput` if the
     network cannot be split in this way.
     """
-    network = network_of(problem.objective(), strategy.name)
+    network = represented(problem.objective())
+    if not isinstance(network, Network):
+        raise BadInput(
+            f"{strategy.name} splits the weights of dense layers, by columns and by rows; {network_text(network)} is not made of "
+            "them. Use a problem with a network of dense layers, or a strategy that keeps every layer whole, as SyncPS."
+        )
     parts = [boxes_of(split_pairs(network, rank, ranks)) for rank in range(ranks)]
     return parts, [partial(TensorRank, ranks)] * ranks
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from ...data import recipe_of
 from ...errors import BadInput
-from ...nn import SGD, Adagrad, NullObjective, Recommender
+from ...nn import SGD, Adagrad, Recommender
+from ...nn.objective import represented
 from ...problem import Problem
 from ..layout import ClusterShape, Layout, RoleSpec, shard_slices
 from ..standard_layouts import worker_specs
@@ -56,8 +57,7 @@ def row_layout(strategy: Any, problem: Problem, cluster: ClusterShape) -> Layout
 
 def _recommender(strategy: Any, problem: Any) -> Recommender:
     """Return the problem's model. Raises `BadInput` if it has no embedding table."""
-    objective = problem.objective()
-    network = objective.network if isinstance(objective, NullObjective) else objective
+    network = represented(problem.objective())
     if not isinstance(network, Recommender):
         raise BadInput(
             f"{strategy.name} moves rows of an embedding table, and the model of {problem.name} has none; "

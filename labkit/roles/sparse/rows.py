@@ -17,10 +17,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...nn import NullObjective, clip_by_norm
+from ...nn import clip_by_norm
+from ...nn.objective import represented
 from ...trace.recorder import Recorder
 from ..context import Context
-from ..gradient import Gradient, Model, Read
+from ..gradient import Gradient, Model, Read, record_norms
 from ..messages import Message
 from ..servers import replies
 from .placement import Placement
@@ -134,7 +135,7 @@ class RowModel(Model):
     ):  # fmt: skip
         super().__init__(objective, recorder, clock, parts, clip_norm=strategy.clip_norm, norms_every=norms_every)
         self.placement, self.recipe = placement, recipe
-        self.network = objective.network if isinstance(objective, NullObjective) else objective
+        self.network = represented(objective)
         self._rng = np.random.default_rng([seed, recorder.role]) if self.null else None
 
     def rows_needed(self, batch: Any) -> BatchRows:
@@ -162,8 +163,8 @@ class RowModel(Model):
         if not self.null and self.measures(step):
             shift = rows_needed.table - self.network.bag.size
             _, *dense = self.network.layout.groups().values()
-            self.layers = (slice(0, rows_needed.table), *(slice(s.start + shift, s.stop + shift) for s in dense))
-            self.record_norms(step, values, like)
+            layers = (slice(0, rows_needed.table), *(slice(s.start + shift, s.stop + shift) for s in dense))
+            record_norms(self.recorder, self.clock(), step, enumerate(layers), values, like)
         made = RowGradient(values, step, parameters.read, batch.samples, self.parts, loss)
         made.rows_needed = rows_needed
         return made
