@@ -175,7 +175,7 @@ class TaskQueue:
         self._items: deque[Any] = deque()
         self._waiting: deque[tuple[RoleTasks, Task]] = deque()  # tasks that wait for an item
 
-    def put(self, item: Any) -> None:
+    def put(self, item: object) -> None:
         """Append an item. The task that waits for it continues when the present task awaits something.
 
         Parameters
