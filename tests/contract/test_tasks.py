@@ -42,6 +42,27 @@ class AnswersDuringWork(Script):
 
 
 @dataclass(frozen=True)
+class ReceivesFirst(Script):
+    """A message that is there when work is about to begin is received by another task before the work is done."""
+
+    async def play(self, ctx, rank):
+        if rank:
+            for kind in (Letter, Other):
+                ctx.send(ctx.peers("worker")[0], kind(1))
+            return
+        await ctx.recv(Other)  # on the same link, after the letter
+        order = []
+
+        async def receive():
+            order.append((await ctx.recv(Letter)).number)
+
+        async with ctx.tasks() as tasks:
+            tasks.start(receive())
+            await ctx.compute(order.append, "computed")
+        assert order == [1, "computed"]
+
+
+@dataclass(frozen=True)
 class Errors(Script):
     """The first error ends all tasks, and the role goes on after it has caught the error."""
 
@@ -148,7 +169,7 @@ class Tags(Script):
         assert (await ctx.recv(lk.Chunk, tag=3)).tag == 3
 
 
-SCRIPTS = ((AnswersDuringWork(), 2), (Errors(), 2), (Timeouts(), 1), (Unless(), 2), (Tags(), 3))
+SCRIPTS = ((AnswersDuringWork(), 2), (ReceivesFirst(), 2), (Errors(), 2), (Timeouts(), 1), (Unless(), 2), (Tags(), 3))
 
 
 @pytest.mark.parametrize("engine", ["simulated", "dask"], indirect=True)

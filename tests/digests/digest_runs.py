@@ -370,6 +370,21 @@ def elastic() -> Iterator[Description]:
     yield run("elastic/shared", "AsyncPS", shape, 60, script=moves, problem={**MOONS, "partition": "shared"})
 
 
+def costs() -> Iterator[Description]:
+    """Processes that share the cores of a host."""
+    fixed, random = New("Linear", 1e-4, 1e-9), New("LogNormal", 1.0, 0.3)
+    made = New(
+        "Costs", New("WorkCost", 0.002, 0.0, 1e-7), random, random, 0.05, fixed, New("WorkCost", 1e-3), fixed, fixed,
+        latency=5e-5, polling=1e-3, wake=((0.001, 1e-4), (0.01, 3e-4)), cold=((0.0, 0.3),), background=0.02, cores=2,
+    )  # fmt: skip
+    frozen = (New("Freeze", "worker-1", during=(0.03, 0.1)),)
+    for name in ("AsyncPS", "SyncPS", "RingAllReduce", "Pipeline", "BucketedAllReduce"):
+        for word, compute in (("full-speed", None), ("paced", 0.02)):
+            shape = {"workers": 4, "compute": compute, "costs": made}
+            yield run(f"costs/{name}/{word}", name, shape, 30, problem=DEEP)
+            yield run(f"costs/{name}/{word}/freeze", name, shape, 30, problem=DEEP, faults=frozen)
+
+
 def problems() -> Iterator[Description]:
     """Data sets, partitions, number formats, budgets; runs that only take time; many workers."""
     made: dict[str, dict[str, Any]] = {
@@ -405,7 +420,7 @@ def problems() -> Iterator[Description]:
 
 
 def _all() -> tuple[Description, ...]:
-    families = (every_strategy, every_option, clusters, faults, random_faults, scripts, elastic, problems)
+    families = (every_strategy, every_option, clusters, faults, random_faults, scripts, elastic, costs, problems)
     made = tuple(description for family in families for description in family())
     names = [description.name for description in made]
     assert len(set(names)) == len(names), sorted(n for n in names if names.count(n) > 1)

@@ -431,6 +431,8 @@ class HostedRole(SimulatedRole):
         super().piece_done()
 
     def _cancel_piece(self) -> None:
+        if self._waits is not None:  # a message has woken the role
+            self._slept(self._loop.now - self._waiting_since)
         self._pacing.ended(0, 0)  # its duration contains the earlier lateness
         super()._cancel_piece()
 
