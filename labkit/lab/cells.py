@@ -133,12 +133,6 @@ def forget(lab: Any) -> None:
                 del _open[cell]
 
 
-def open_labs() -> list[Any]:
-    """Return all registered labs that are not closed."""
-    with _lock:
-        return [lab for _, labs in _open.values() for lab in labs]
-
-
 # runs, and the output history -----------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..engines import command_methods
 from ..engines.base import Cluster
 from ..engines.command_words import WORDS
-from ..engines.commands import Command, Kill, log_text, parse_log
+from ..engines.commands import Command, log_text, parse_log
 from ..engines.dask import DaskCluster
 from ..errors import BadInput, LabkitError, nearest, shown
 from ..forecasts.calibration import Calibration
@@ -35,7 +35,7 @@ from ..trace import Trace
 from ..trace.schema import NANO
 from ..views import LabFigure, overview
 from ..views.forecast import comparison_table
-from .buttons import Button
+from .buttons import buttons_of
 from .cells import forget, in_kernel, output_name, remember, stale, this_cell, this_execution
 from .command_thread import CommandQueue
 from .control_widget import ControlWidget
@@ -134,7 +134,7 @@ class Lab:
         self._pressed: Command | None = None  # the last button, if it is one of a command
         self._experiments = Experiments(self.session, self._experiment_changed)
         self.session.occupied = self._experiments.occupied
-        self._buttons = self._make_buttons()
+        self._buttons = buttons_of(self.session, self._scenarios, self._experiments, self.seek, self.live, self._play)
         if run is not None:
             self.session.adopt(run, settings, play=speed is not None)
         self._page: Page | None = None
@@ -862,37 +862,6 @@ class Lab:
 
     # buttons ----------------------------------------------------------------------------------------------------------
 
-    def _make_buttons(self) -> dict[str, Button]:
-        session, scenarios, experiments = self.session, self._scenarios, self._experiments
-        playback, history = session.playback, session.history
-        return {
-            "run": Button(scenarios.start, "starting", once=True),
-            "pause": Button(playback.pause, "pausing", holds=True),
-            "resume": Button(playback.resume, "resuming"),
-            "stop": Button(self._stop, "stopping"),
-            "reset": Button(scenarios.reset, "resetting", once=True),
-            "step": Button(session.step, "stepping"),
-            "seek": Button(at_once=self.seek),
-            "live": Button(at_once=self.live),
-            "what_if": Button(session.what_if, "repeating", once=True),
-            "set": Button(session.displayed.set_options, "setting", at_once=history.change, read=self._read),
-            "undo": Button(history.undo, "undoing"),
-            "play": Button(self._play, "starting", once=True),
-            "answer": Button(lambda answer: scenarios.show_result(), "starting", at_once=scenarios.commit),
-            "pin": Button(session.pin, "pinning"),
-            "unpin": Button(session.unpin, "unpinning"),
-            "show_run": Button(scenarios.show_run, "loading"),
-            "calibrate": Button(experiments.calibrate, "starting to calibrate", once=True),
-            "forecast": Button(experiments.forecast, "starting to forecast", once=True),
-            "play_forecast": Button(experiments.play_forecast, "starting", once=True),
-            "sweep": Button(experiments.sweep, "starting the sweep", once=True),
-            "cancel": Button(experiments.cancel, "cancelling"),
-            **{
-                kind.word: Button(history.execute, words.progress, read=partial(_command_of_button, kind))
-                for kind, words in WORDS.items()
-            },
-        }  # fmt: skip
-
     def _check_open(self) -> None:
         if self._closed:
             raise BadInput("This lab is closed; make a new one.")
@@ -917,12 +886,6 @@ class Lab:
         self._changed()
         return result
 
-    def _stop(self) -> None:
-        """Stop the run. If none is active, cancel the task in progress."""
-        if not self.session.displayed.active:
-            self._experiments.cancel()
-        self._scenarios.stop()
-
     def _play(self, name: str | None) -> None:
         scenario = scenario_by_name(name) if name else None
         self._scenarios.choose(scenario)
@@ -931,17 +894,6 @@ class Lab:
         if self._page is not None:
             self._page.choose(scenario.panels)
         self._scenarios.start()
-
-    def _read(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Convert texts from the page to values, for example `"8"` to a seed. An empty field means None if the setting
-        may be None; otherwise the setting keeps its value.
-        """
-        now = self.session.next_run.settings
-        known = now.options()
-        given = {
-            name: value for name, value in settings.items() if value != "" or (name in known and known[name].optional)
-        }
-        return {n: now.read(n, v) if isinstance(v, str) else v for n, v in given.items()}
 
     def _changed(self) -> None:
         """Notify the page of a change, if the lab may be displayed."""
@@ -953,12 +905,6 @@ class Lab:
 
         if not self._displayed and not self._closed and in_kernel():
             display(self)
-
-
-def _command_of_button(kind: Any, role: Any, *arguments: Any) -> Command:
-    """Return the command of a button. A role that is killed by a button stays down until it is restarted by a button."""
-    made: Command = kind(role, *arguments, **({"restart": False} if kind is Kill else {}))
-    return made
 
 
 def _values(given: Any) -> tuple[Any, ...]:

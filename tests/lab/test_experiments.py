@@ -178,7 +178,7 @@ def test_a_cell_that_runs_again_keeps_the_calibration(monkeypatch, calibration):
     second = lk.Lab(PROBLEM, "async-ps", CLUSTER)
     assert second.calibration is calibration
     second.close()
-    assert cells.open_labs() == []
+    assert cells.stale(("cell", "3")) == []
 
 
 # what if --------------------------------------------------------------------------------------------------------------
