@@ -7,11 +7,12 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..formatting import short
+from ..formatting import bytes_text, short
 from ..trace.events import (
     LinkEvent,
     OptionsSet,
     RoleEvent,
+    RoleLimited,
     RoleSlowed,
 )
 from ..trace.header import RecordedProblem, TraceHeader
@@ -109,6 +110,8 @@ def _commands(trace: Trace) -> str:
     for event in events_until(trace, trace.now):
         at = f" at {seconds(event.time):.3g} s" if event.time > 0 else ""
         match event:
+            case RoleLimited(name=name, bandwidth=bandwidth):
+                said.append(f"{short(name)} {'no limit' if bandwidth is None else bytes_text(bandwidth) + '/s'}{at}")
             case RoleSlowed(name=name, factor=factor):
                 said.append(f"{short(name)} x{factor:g}{at}")
             case OptionsSet():

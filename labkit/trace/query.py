@@ -1216,7 +1216,8 @@ def traffic(trace: Trace, first: int, t: int, lookup: Lookup | None = None) -> T
     remaining messages are scaled up.
 
     On a simulated network of limited bandwidth the result is exact, because the time for which each message occupies a
-    link is known: bytes / bandwidth at the sender, and the same time at the receiver until the message has arrived.
+    link is known: bytes / bandwidth at the sender, and the same time at the receiver until the message has arrived. (Messages
+    of a node with a limit of its own count as if they took this time at its end.)
     Evaluation traffic takes no bandwidth.
     """
     lookup = lookup or Lookup()

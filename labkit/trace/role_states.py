@@ -23,6 +23,7 @@ from .events import (
     RoleJoined,
     RoleKilled,
     RoleLeft,
+    RoleLimited,
     RoleLost,
     RoleRestarted,
     RoleSlowed,
@@ -186,6 +187,12 @@ def slowdowns(trace: Trace, t: int) -> dict[int, list[tuple[int, float]]]:
         if isinstance(event, RoleSlowed):
             found.setdefault(role, []).append((event.time, event.factor))
     return found
+
+
+def bandwidths(trace: Trace, t: int) -> dict[int, float]:
+    """Return {role: bytes/s} of the roles whose bandwidth is limited at `t` ns."""
+    found = {e.name: e.bandwidth for e in events_until(trace, t) if isinstance(e, RoleLimited)}
+    return {i: limit for i, name in enumerate(trace.roles) if (limit := found.get(name)) is not None}
 
 
 def undoable(trace: Trace) -> dict[str, frozenset[str]]:

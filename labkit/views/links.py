@@ -1,8 +1,8 @@
 """Links: recent receive and send rates of each node, in bytes per second, and the bandwidth of its link.
 
 Each node has two bars: the upper bar is the receive rate, and the fainter bar below is the send rate. The red line is the
-bandwidth. The busiest servers and workers, and slowed roles, have separate rows. All other nodes share one row, which
-shows their mean.
+bandwidth of the cluster, and a red mark the limit of one node. The busiest servers and workers, and slowed or limited
+roles, have separate rows. All other nodes share one row, which shows their mean.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from matplotlib.collections import PolyCollection
 from ..formatting import bytes_text, short
 from ..trace.index import Lookup
 from ..trace.query import gradient_time, skipped, traffic, traffic_by_node
-from ..trace.role_states import slowed
+from ..trace.role_states import bandwidths, slowed
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
@@ -39,13 +39,15 @@ UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "bytes/s"))
 class Row:
     """A row of the panel.
 
-    `colour`: key of `COLOURS`. `into`, `out`: bytes per second received and sent.
+    `colour`: key of `COLOURS`. `into`, `out`: bytes per second received and sent. `limit`: bytes per second to which the node is
+    limited; None: it is not, or it is several nodes.
     """
 
     name: str
     colour: str
     into: float
     out: float
+    limit: float | None = None
 
 
 def recent_ns(trace: Trace) -> int:
@@ -59,16 +61,21 @@ def recent_ns(trace: Trace) -> int:
 def rows(trace: Trace, t: int, lookup: Lookup | None = None) -> list[Row]:
     """Return the rows from top to bottom: servers, workers, the mean of all others. Nodes keep the order of the layout."""
     rates = traffic_by_node(trace, traffic(trace, max(0, t - recent_ns(trace)), t, lookup))
-    slow = slowed(trace, t)
+    slow, limited = slowed(trace, t), bandwidths(trace, t)
+    limit_of: dict[str, float] = {}
+    for role, limit in limited.items():
+        limit_of[trace.nodes[role]] = min(limit, limit_of.get(trace.nodes[role], limit))
     one = len(trace.role_ids("server")) == 1
     found: list[Row] = []
     for kind, most in MOST.items():
         mine = [role for role in rates if (trace.kinds[role] == "server") == (kind == "server")]
-        ranked = sorted(mine, key=lambda role: (role not in slow, -_magnitude(max(rates[role])), role))
+        usual = {role for role in mine if role not in slow and trace.nodes[role] not in limit_of}
+        ranked = sorted(mine, key=lambda role: (role in usual, -_magnitude(max(rates[role])), role))
         own = mine if len(mine) <= most + 1 else sorted(ranked[:most])
         for role in own:
             name = "server" if one and kind == "server" else short(trace.roles[role])
-            found.append(Row(name, "slowed" if role in slow else kind, *rates[role]))
+            limit_here = limit_of.get(trace.nodes[role])
+            found.append(Row(name, "slowed" if role in slow else kind, *rates[role], limit_here))
         rest = [rates[role] for role in mine if role not in own]
         if rest:
             into, out = np.mean(rest, axis=0)
@@ -139,6 +146,10 @@ class LinksPanel(Panel):
                 right = value / size
                 boxes.append([(0, k + top), (0, k + top + 0.34), (right, k + top + 0.34), (right, k + top)])
                 colours.append(colour)
+            if row.limit is not None:
+                left, thin = row.limit / size, 0.004 * self.axes.get_xlim()[1]
+                boxes.append([(left, k - 0.42), (left, k + 0.42), (left + thin, k + 0.42), (left + thin, k - 0.42)])
+                colours.append(style.RED)
         self.bars.set_verts(boxes)
         self.bars.set_facecolor(colours)
         self._write(found, size, width, quiet)
@@ -150,6 +161,7 @@ class LinksPanel(Panel):
         row = found[round(y)]
         said = [f"{what} {rate:,.0f} bytes/s" + (f" ({share_text(rate / width)} of the bandwidth)" if width else "")
                 for what, rate in (("receives", row.into), ("sends", row.out))]  # fmt: skip
+        said += [] if row.limit is None else [f"limited to {bytes_text(row.limit)}/s"]
         return "\n".join([f"{row.name}{', mean' if row.name.endswith(' others') else ''}", *said])
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:

@@ -1,6 +1,7 @@
 """Commands on both engines: every class that an engine supports is executed and logged, and the log can be replayed."""
 
 import json
+from collections import Counter
 
 import labkit as lk
 from labkit.engines.commands import (
@@ -22,6 +23,7 @@ from labkit.engines.commands import (
     parse_log,
     read_entry,
 )  # fmt: skip
+from labkit.trace.schema import TRAINING
 from tests.contract.engines import slow_on_processes
 from tests.contract.statements import closed
 
@@ -77,6 +79,27 @@ def test_every_class_that_is_supported_is_executed_and_is_in_the_log(engine):
     assert [entry.at for entry in log] == sorted(entry.at for entry in log)
     ending = json.loads(json.dumps(run.trace.ending["commands"]))
     assert [read_entry(plain) for plain in ending] == run.engine.commands
+
+
+def test_a_limited_bandwidth_changes_when_messages_arrive_and_nothing_else(engine):
+    """A ring with one limited worker, whose limit changes while messages wait: the same messages and the same parameters."""
+    strategy, budget = lk.BucketedAllReduce(bucket_size=1, eval_every=1000), lk.Budget(updates=12)
+    faults = ["limit:worker-1:20kB/s@0.01", "limit:worker-1:50kB/s@0.1", "limit:worker-1:none@0.3"]
+    results = []
+    for made in (), faults:
+        run = engine.wait(MOONS, strategy, budget, workers=3, time=0.01, faults=made)
+        closed(run)
+        role, sender, size, category = run.trace.column("messages", "role", "sender", "bytes", "category")
+        training = category == TRAINING
+        sent = Counter(zip(sender[training].tolist(), role[training].tolist(), size[training].tolist()))
+        assert (
+            engine.simulated or min(sent.values()) >= 12 * 4
+        )  # on processes others begin the next step before the end
+        results.append((sent if engine.simulated else sent.keys(), run.result().parameters.tobytes()))
+    assert results[0] == results[1]
+    limits = [event.bandwidth for event in run.trace.events if event.kind == "limited"]
+    assert limits == [20e3, 50e3, None][: len(limits)]  # a run on processes may end before the last one
+    assert len(limits) >= 1
 
 
 @slow_on_processes

@@ -64,6 +64,30 @@ def test_messages_come_later(small, started):
     assert later.min() >= 0.1e9
 
 
+def test_a_limited_worker_does_not_block_the_others(small, started):
+    """The weights of worker-0 take longer than any test; the run goes on, ends, and loses nothing."""
+    run = started(on=small, faults=["limit:worker-0:1kB/s"])
+    further(run, 20)
+    sender = run.trace.column("applies", "sender")
+    assert set(sender.tolist()) == {run.plan.role_ids["worker-1"]}
+    run.limit("worker-0", None).kill("worker-0")  # what waits for its old process is dropped
+    run.wait_for("restarted", "worker-0")
+    run.wait_for(lambda run: run.plan.role_ids["worker-0"] in run.trace.column("applies", "sender"))
+    run.stop()
+    closes(run)
+    assert [event.bandwidth for event in events(run, "limited")] == [1000.0, None]
+
+
+def test_a_group_restarts_while_messages_wait_for_the_bandwidth(small, started):
+    run = started(lk.RingAllReduce(), on=small, budget=lk.Budget(updates=60), faults=["limit:worker:100kB/s"])
+    further(run, 5)
+    run.kill("worker-1")
+    run.wait_for("restarted", "worker-1")
+    run.limit("worker-0", None).limit("worker-1", None).wait()
+    assert (run.stopped_by, updates(run)) == ("updates", 60)
+    closes(run)
+
+
 def test_faults_are_injected_while_it_runs(small, started):
     run = further(started(on=small), 10)
     soon = run.engine.seconds + 0.2

@@ -40,6 +40,22 @@ def one():
     return run(lk.AsyncPS())
 
 
+def test_a_limited_node_has_a_row_and_a_red_mark_at_its_limit():
+    cluster = lk.SimulatedCluster(workers=8, compute=0.1)
+    faults = [lk.Limit("worker-6", "500kB/s", during=(1, 3)), lk.Limit("worker-6", "1MB/s")]
+    trace = lk.train(TIMING, lk.AsyncPS(), cluster, lk.Budget(seconds=4), faults=faults).wait().trace
+    for second, limit in ((0.9, 1e6), (2.0, 5e5), (3.5, 1e6)):
+        t = round(second * NANO)
+        found = rows(trace, t)
+        assert {row.name: row.limit for row in found if row.limit is not None} == {"w6": limit}
+        panel = make_panel("links").setup(bare_figure(400, 300).add_subplot())
+        panel.update(trace, t)
+        k = [row.name for row in found].index("w6")
+        marks = [path.vertices for path in panel.bars.get_paths() if path.vertices[0][0] > 0]
+        assert [(round(mark[0][0], 3), round(mark[:, 1].mean())) for mark in marks] == [(limit / 1e6, k)]
+        assert f"limited to {bytes_text(limit)}/s" in panel.readout(trace, t, 0.0, float(k))
+
+
 def busy(trace, name, first, last, into):
     """Nanoseconds of [first, last] in which the link of a node was busy: message by message, from the network model."""
     cluster, role, total = trace.header.cluster, trace.roles.index(name), 0.0
