@@ -80,7 +80,6 @@ class Plan:
         return len({role.data for role in self.layout.roles if role.data is not None and role.name not in absent})
 
     def header(self, cluster: ClusterSpec) -> TraceHeader:
-        groups = () if self.problem.timing_only else self.problem.objective().layout.groups()
         mean_staleness = self.strategy.mean_staleness(self.present_shares)
         return TraceHeader(
             problem=RecordedProblem.from_dict(self.problem.describe()),
@@ -90,7 +89,7 @@ class Plan:
             seed=self.seed,
             layout=self.layout.recorded(),
             absent=self.elastic.absent if self.elastic else (),
-            layers=tuple(groups),
+            layers=tuple(self.problem.objective().layout.groups()),
             messages=tuple(kind.__name__ for kind in self.message_kinds),
             samples=recorded_samples(self.problem, self.probe_inputs, self.record),
             shares=recorded_shares(self.problem, self.layout.shares),

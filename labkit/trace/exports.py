@@ -24,7 +24,7 @@ from ..paths import as_path, reason
 from .events import Event
 from .file_form import ABOUT, COUNTERS, ENDING, EVENTS, FORMAT, HEADER, KIND, check_codes, check_names, table_form
 from .header import TraceHeader
-from .overlap import NO_LAYER, BackwardPieces, layer_name
+from .overlap import NO_LAYER, BackwardPieces
 from .prediction_history import PredictionHistory
 from .recorder import Counters
 from .schema import ALL, CATEGORIES, COMPUTE, NANO, PHASES, REASONS, RESTORED, TABLES, UNKNOWN, Column, seconds
@@ -245,7 +245,7 @@ def _events(trace: Trace, messages: np.ndarray) -> Iterator[dict[str, Any]]:
     for who, what, begin, over, step, layer in zip(*(c.tolist() for c in (*columns, layers))):
         more: dict[str, Any] = {"args": {"step": step}} if step >= 0 else {}
         if layer != NO_LAYER:
-            more["args"]["backward"] = layer_name(trace, layer)
+            more["args"]["backward"] = trace.header.layers[layer]
         when = {"ts": _us(begin), "dur": _us(over - begin)}
         yield {"ph": "X", "name": PHASES[what], "cat": "span", **when, **where[who], **more}
     yield from _communications(trace, where)

@@ -88,11 +88,6 @@ class BackwardPieces:
         return found
 
 
-def layer_name(trace: Trace, layer: int) -> str:
-    names = trace.header.layers
-    return names[layer] if layer < len(names) else f"layer {layer}"
-
-
 def shared_time(
     start: np.ndarray, end: np.ndarray, since: np.ndarray, until: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -26,7 +26,6 @@ from ..trace.overlap import (
     NO_LAYER,
     BackwardPieces,
     communicating_since,
-    layer_name,
     overlap,
     overlapping_roles,
     shared_time,
@@ -46,7 +45,7 @@ MOST_ROWS, MOST_SERVERS, MOST_TICKS = 40, 4, 300
 LEAST = 5.5  # minimum pixels per row
 WHOLE = (-0.34, 0.34)  # the top and the bottom of a row's boxes, relative to the middle of the row
 COMPUTING, COMMUNICATING = (-0.4, 0.07), (0.12, 0.44)  # the same of two lanes
-MOST_NUMBERS, NUMBER = 80, 7  # numbers of buckets that are written, and their size in points
+MOST_NUMBERS, NUMBER = 160, 7  # numbers of buckets that are written, and their size in points
 GAP = 2  # pixels between buckets
 MOST_WORDS = 12
 SERVES = ("server", "backup")  # kinds of roles above the workers
@@ -120,7 +119,9 @@ def activity_at(trace: Trace, t: int, role: int, time: int, near: int, lookup: L
             what = "applies"
             if phase == COMPUTE:
                 layer = BackwardPieces().layers(trace, *(np.array([value]) for value in (role, start, end)))[0]
-                what = "computes" if layer == NO_LAYER else f"computes the backward pass of {layer_name(trace, layer)}"
+                what = (
+                    "computes" if layer == NO_LAYER else f"computes the backward pass of {trace.header.layers[layer]}"
+                )
             if end > t:
                 return f"{what} since {_time(start)}"
             return f"{what} from {_time(start)} to {_time(end)}\n{(end - start) / NANO:.4g} s"
@@ -141,7 +142,7 @@ def activities(
     role, start, end = role[done], start[done], end[done]
     layers = BackwardPieces().layers(trace, role, start, end)
     found: list[tuple[str, str, float, float | str]] = [
-        (trace.roles[r], "compute" if p == NO_LAYER else f"backward {layer_name(trace, p)}", s / NANO, e / NANO)
+        (trace.roles[r], "compute" if p == NO_LAYER else f"backward {trace.header.layers[p]}", s / NANO, e / NANO)
         for r, p, s, e in zip(role.tolist(), layers.tolist(), start.tolist(), end.tolist())
     ]
     rows = lookup.communications.touching(trace, first, min(last, t)).columns("role", "number", "start", "end")
@@ -332,8 +333,8 @@ class TimelinePanel(Panel):
                 self._fill(name, who[which], begin[which], over[which])
         for name, which in (("layers", ~whole & ~slow), ("orange layers", ~whole & slow)):
             self._fill(name, who[which], begin[which], over[which])
-            colours = style.layer_colours(max(1, len(trace.header.layers)), slow=name != "layers")
-            self.boxes[name].set_facecolor(colours[np.minimum(layer[which], len(colours) - 1)])  # type: ignore[arg-type]
+            colours = style.layer_colours(len(trace.header.layers), slow=name != "layers")
+            self.boxes[name].set_facecolor(colours[layer[which]])  # type: ignore[arg-type]
         now_slow = slowed(trace, t)
         begun = {**computing_since(trace, t), **dict(zip(role[cut].tolist(), start[cut].tolist()))}
         held = {r: mine[-1].begin for r, mine in intervals(trace, t).items() if mine[-1].end is None}

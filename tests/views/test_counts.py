@@ -31,7 +31,7 @@ from labkit.trace.query import (
 )  # fmt: skip
 from labkit.trace.recorder import Recorder
 from labkit.trace.schema import COMPUTE, NANO, REASONS
-from labkit.views import ledger_panel, style
+from labkit.views import bare_figure, ledger_panel, make_panel, style
 from labkit.views.gradient_flow import step_rate
 from labkit.views.message_zoom import PERIOD, slow_motion_period, zoom_interval
 from labkit.views.throughput import ThroughputPanel
@@ -195,6 +195,28 @@ def test_norms_of_a_past_time_are_those_recorded_at_that_time(slowed_trace):
                 mine = np.flatnonzero((role == worker) & (layer == k) & (time <= t))
                 newest = norm[mine[np.argmax(time[mine])]] if len(mine) else NO_NORM
                 assert values[i, k, 0] == pytest.approx(newest, nan_ok=True)
+
+
+def test_a_row_of_the_gradient_flow_fills_from_the_last_layer_to_the_first():
+    """After each piece of the second gradient: norms of layers that are not done yet are those of the first one, and faint."""
+    problem = lk.Problem("moons", hidden=(8, 8, 8), options={"samples": 200})
+    cluster = lk.SimulatedCluster(workers=3, compute=0.1, slow={"worker-1": 1.5})
+    trace = lk.train(problem, lk.BucketedAllReduce(bucket_size=1), cluster, lk.Budget(updates=3)).wait().trace
+    role, time, step, layer = trace.column("pieces", "role", "time", "step", "layer")
+    for worker in range(3):
+        mine = role == trace.roles.index(f"worker-{worker}")
+        for k, t in enumerate(time[mine & (step == 1)].tolist()):
+            panel = make_panel("gradient_flow")
+            bare_figure(panel)
+            panel.update(trace, t)
+            opacity = panel.image.get_array()[worker, :, 3]
+            known = Norms().newest(trace, t)[1][worker, :, 2]
+            assert known.tolist() == [0.0] * (3 - k) + [1.0] * (k + 1)
+            faint = [cell.get_color() == style.FAINT for cell in panel.cells[4 * worker : 4 * worker + 4]]
+            assert faint == [True] * (3 - k) + [False] * (k + 1)
+            if k < 3:
+                assert opacity[: 3 - k].max() <= 0.25 * 0.65
+        assert layer[mine & (step == 1)].tolist() == [3, 2, 1, 0]
 
 
 def test_a_step_is_the_rate_times_the_gradient_only_with_plain_descent(slowed_trace):

@@ -69,6 +69,7 @@ SUITED = {  # a panel's subject -> its run; all others get the first run
     "topology": "wires", "links": "wires", "progress": "ssp", "stability": "quadratic", "decision_boundary": "plane",
     "hot_rows": "clicks",
 }  # fmt: skip
+LANES = ("timeline", "gradient_flow")  # of a run with tasks
 TIMELESS = {"hot_rows", "data_distribution"}  # a run has one such picture
 
 
@@ -108,6 +109,16 @@ def test_panel(compared, trace_for, picture):
 
 
 @pytest.mark.mpl_image_compare(**PICTURE)
+@pytest.mark.parametrize("name", LANES)
+def test_lanes(compared, name):
+    """In the middle of a backward pass in pieces; one worker is slower."""
+    problem = lk.Problem("digits", hidden=(16, 16, 16), seed=7, dtype="float64")
+    cluster = lk.SimulatedCluster(workers=4, compute=0.1, bandwidth=1e5, slow={"worker-2": 1.5})
+    trace = lk.train(problem, lk.BucketedAllReduce(), cluster, lk.Budget(seconds=1)).wait().trace
+    return panel_figure(make_panel(name), trace, 768_000_000)
+
+
+@pytest.mark.mpl_image_compare(**PICTURE)
 @pytest.mark.parametrize("picture", OVERVIEWS)
 def test_overview(compared, trace_for, picture):
     name, t = at(picture)
@@ -116,6 +127,7 @@ def test_overview(compared, trace_for, picture):
 
 def test_no_picture_is_missing_and_none_is_left_over():
     wanted = {f"test_panel_{p}.png" for p in PANEL_PICTURES} | {f"test_overview_{p}.png" for p in OVERVIEWS}
+    wanted |= {f"test_lanes_{name}.png" for name in LANES}
     assert {path.name for path in BASELINE.glob("*.png")} == wanted
 
 

@@ -36,6 +36,7 @@ RUNS = {
     "quadratic": lambda: run(lk.AsyncPS(learning_rate=0.1), lk.Problem("quadratic")),
     "crowd": lambda: run(lk.AsyncPS(), seconds=1.0, workers=30, faults=[lk.Slow("worker-2", 5, at=0.5)]),
     "ring": lambda: run(lk.RingAllReduce(), seconds=1.0),
+    "buckets": lambda: run(lk.BucketedAllReduce(), bandwidth=1e5),
 }  # fmt: skip
 SUITED = {"decision_boundary": "moons", "hot_rows": "clicks", "stability": "quadratic", "progress": "ssp"}
 
@@ -66,7 +67,7 @@ def readout(panel, trace, t, x, y):
 
 
 @pytest.mark.parametrize("name", list(PANELS))
-@pytest.mark.parametrize("run_name", ["suited", "crowd", "ring", "frozen"])
+@pytest.mark.parametrize("run_name", ["suited", "crowd", "ring", "frozen", "buckets"])
 @pytest.mark.parametrize("share", [1.0, 0.6])
 def test_every_stop_of_the_keyboard_is_in_the_picture_and_has_a_value(traces, name, run_name, share):
     trace = traces[SUITED.get(name, "async") if run_name == "suited" else run_name]
@@ -83,7 +84,7 @@ def test_every_stop_of_the_keyboard_is_in_the_picture_and_has_a_value(traces, na
 
 
 @pytest.mark.parametrize("name", list(PANELS))
-@pytest.mark.parametrize("run_name", ["suited", "crowd", "ring"])
+@pytest.mark.parametrize("run_name", ["suited", "crowd", "ring", "buckets"])
 def test_rows_of_a_table_have_a_value_for_each_column(traces, name, run_name):
     trace = traces[SUITED.get(name, "async") if run_name == "suited" else run_name]
     panel, t = drawn(name, trace)
@@ -126,6 +127,35 @@ def test_the_timeline_has_the_span_of_the_role_at_that_time(traces):
     inside = int(((times / NANO > left) & (times <= t)).sum())
     _, rows = panel.table(trace, t)
     assert sum(row[1] == "apply" for row in rows) == inside
+
+
+def test_the_lanes_have_the_piece_and_the_bucket_at_that_time(traces):
+    trace = traces["buckets"]
+    panel, t = drawn("timeline", trace)
+    names = [label.get_text() for label in panel.axes.get_yticklabels()]
+    _, rows = panel.table(trace, t)
+    said = set()
+    for role, activity, begin, end in (row for row in rows if row[3] and row[1] != "apply"):
+        word, _, what = activity.partition(" ")
+        y = names.index(short(role)) + (0.3 if word == "communicate" else -0.2)
+        text = readout(panel, trace, t, (begin + end) / 2, y)
+        verb = {"compute": "computes", "backward": "computes the backward pass of ", "communicate": "communicates "}[
+            word
+        ]
+        assert text.startswith(f"{role}: {verb}{what} from {begin:,.4f} s to {end:,.4f} s"), (text, activity)
+        said.add(activity)
+    assert {"compute", "backward output", "backward dense1", "communicate bucket 0"} <= said
+    role, number, start, end, hidden = (column[0] for column in trace.column(
+        "communications", "role", "number", "start", "end", "hidden"
+    ))  # fmt: skip
+    panel.update(trace, int(end) - 1)
+    y = names.index(short(trace.roles[role])) + 0.3
+    at = (start + end) / 2e9
+    assert readout(panel, trace, int(end) - 1, at, y).endswith(
+        f"communicates bucket {number} since {start / NANO:,.4f} s"
+    )
+    assert readout(panel, trace, int(end), at, y).endswith(f"{hidden / (end - start):.0%} hidden")
+    assert readout(panel, trace, int(end), start / NANO - 1e-3, y).endswith("does not communicate")
 
 
 def test_the_message_zoom_has_the_messages_in_flight(traces):
