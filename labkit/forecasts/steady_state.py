@@ -30,13 +30,13 @@ from ..run import Run
 from ..strategies import Strategy
 from ..trace import Trace
 from ..trace.query import Cumulative, Series, rows_written
-from ..trace.schema import NANO
+from ..trace.schema import ALL, NANO
 
 PRECISION, ROUGH = 0.02, 0.05  # half-widths of the confidence interval, as shares of the time of a step
 # {batches of steps: 97.5% quantile of Student's t with one degree of freedom less}
 QUANTILES = {20: 2.093, 10: 2.262}
 SAME = 1e-4  # difference of periods that repeat, as a share of the period
-FEWEST_STEPS = 6  # applications of a worker's gradients: fewer do not show whether steps repeat
+FEWEST_STEPS = 6  # gradients of a worker that are applied, or exchanges: fewer do not show whether steps repeat
 EXCHANGES = ("H", "tau", "n_push", "n_fetch")  # options: mini-batches between two exchanges
 ENOUGH_STEPS = 100  # before an interval ends a run, because steps may yet repeat
 MOST_MESSAGES = 100_000  # and twice as many spans
@@ -74,7 +74,7 @@ class SteadyState:
         self._until, self._measured = _few_gradients(timing, cluster), 0.0
         self._slowest = self._until * max([1.0, *spec.slow.values()])  # the slowest role, too, has worked a few times
         self._turns = FEWEST_STEPS * max(getattr(strategy, name, 1) for name in EXCHANGES)
-        self._steps, self._spent = 0.0, 0.0  # applications of a worker's gradients, share of the most work
+        self._steps, self._spent = 0.0, 0.0  # applied gradients of a worker, share of the most work
 
     @property
     def trace(self) -> Trace:
@@ -160,12 +160,13 @@ def _simulate(run: Run, until: float, timeout: float | None) -> None:
 
 
 def _applications(trace: Trace) -> float:
-    """Return how often a shard has applied a gradient of a worker: the median over the workers of which it has applied any.
+    """Return the gradients of a worker that a shard has applied: the median over the workers of which it has applied any.
 
     Before every worker had several turns, a burst of gradients may look like a steady state.
     """
-    role, sender = trace.column("applies", "role", "sender")
-    counts = np.unique(role * (len(trace.roles) + 1) + sender, return_counts=True)[1]
+    role, sender, count = trace.column("applies", "role", "sender", "count")
+    pairs = np.unique(role * (len(trace.roles) + 1) + sender, return_inverse=True)[1]
+    counts = np.bincount(pairs, np.where(sender == ALL, 1, count))  # one gradient of each worker
     return float(np.median(counts)) if len(counts) else 0.0
 
 

@@ -215,9 +215,6 @@ def test_closed_forms_are_within_their_bound_of_the_simulator(cls, compute, work
         workers=workers, compute=compute, server_time=0.001, latency=1e-4 * workers, bandwidth=1e9 / workers
     )
     form = closed_form(cls(), gather_inputs(LAYERS, cluster))
-    if cls is lk.HalvingDoubling and workers != 2 and compute != 0.01:
-        assert form is None
-        return
     row = lk.advise(LAYERS, cluster, [cls()]).best
     assert row.simulated
     assert form.step == pytest.approx(row.step, rel=2e-3 if compute == 0.01 else BOUND)
