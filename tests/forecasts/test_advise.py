@@ -230,6 +230,9 @@ def test_a_step_with_too_many_messages_has_a_closed_form_and_says_so():
     assert ring.time_text == "174 ms"
     random = lk.advise(FLAT, replace(cluster, compute=lk.distributions.Exponential(0.01)), ["ring-all-reduce"]).best
     assert random.time_text.endswith(" ± 10%")
+    for name in ("halving-doubling", "bucketed-all-reduce"):
+        row = lk.advise(FLAT, replace(cluster, compute=lk.distributions.Exponential(0.01)), [name]).best
+        assert (row.simulated, row.error) == (False, BOUND * row.step)
     assert advice.refused[0][0] == "RingAllReduce"
     assert "there is no closed form" in advice.refused[0][1]
 
