@@ -30,16 +30,17 @@ from ..run import Run
 from ..strategies import Strategy
 from ..trace import Trace
 from ..trace.query import Cumulative, Series, rows_written
-from ..trace.schema import ALL, NANO
+from ..trace.schema import NANO
 
 PRECISION, ROUGH = 0.02, 0.05  # half-widths of the confidence interval, as shares of the time of a step
 # {batches of steps: 97.5% quantile of Student's t with one degree of freedom less}
 QUANTILES = {20: 2.093, 10: 2.262}
 SAME = 1e-4  # difference of periods that repeat, as a share of the period
-FEWEST_STEPS = 6  # gradients of a worker that are applied, or exchanges: fewer do not show whether steps repeat
+FEWEST_STEPS = 6  # applications of a worker's gradients: fewer do not show whether steps repeat
 EXCHANGES = ("H", "tau", "n_push", "n_fetch")  # options: mini-batches between two exchanges
 ENOUGH_STEPS = 100  # before an interval ends a run, because steps may yet repeat
 MOST_MESSAGES = 100_000  # and twice as many spans
+LONG = 0.4  # share of the most work from which on workers need not have had several turns, as if an update takes 2 of 1,000
 NEVER = 10**9  # updates between evaluations that take no time, so that they are not made
 LONGEST = 1e9  # seconds of virtual time
 DRAWS = 10_000  # durations of which the mean is taken
@@ -74,7 +75,7 @@ class SteadyState:
         self._until, self._measured = _few_gradients(timing, cluster), 0.0
         self._slowest = self._until * max([1.0, *spec.slow.values()])  # the slowest role, too, has worked a few times
         self._turns = FEWEST_STEPS * max(getattr(strategy, name, 1) for name in EXCHANGES)
-        self._steps, self._spent = 0.0, 0.0  # applied gradients of a worker, share of the most work
+        self._steps, self._spent = 0.0, 0.0  # applications of a worker's gradients, share of the most work
 
     @property
     def trace(self) -> Trace:
@@ -125,7 +126,7 @@ class SteadyState:
         self._measured, self._steps = self._until, _applications(trace)
         self._spent = max(1, rows_written(trace, "messages"), rows_written(trace, "spans") / 2) / MOST_MESSAGES
         enough = self._steps >= self._turns and self._until >= self._slowest
-        kept, self.error = _interval(series, n) if enough or self._spent >= 1 else (series, math.inf)
+        kept, self.error = _interval(series, n) if enough or self._spent >= LONG else (series, math.inf)
         if len(kept.time) >= 2:
             self.window = int(kept.time[0]), int(kept.time[-1])
             self.step = float(n * (kept.time[-1] - kept.time[0]) / (kept.total[-1] - kept.total[0]) / NANO)
@@ -160,13 +161,12 @@ def _simulate(run: Run, until: float, timeout: float | None) -> None:
 
 
 def _applications(trace: Trace) -> float:
-    """Return the gradients of a worker that a shard has applied: the median over the workers of which it has applied any.
+    """Return how often a shard has applied a gradient of a worker: the median over the workers of which it has applied any.
 
     Before every worker had several turns, a burst of gradients may look like a steady state.
     """
-    role, sender, count = trace.column("applies", "role", "sender", "count")
-    pairs = np.unique(role * (len(trace.roles) + 1) + sender, return_inverse=True)[1]
-    counts = np.bincount(pairs, np.where(sender == ALL, 1, count))  # one gradient of each worker
+    role, sender = trace.column("applies", "role", "sender")
+    counts = np.unique(role * (len(trace.roles) + 1) + sender, return_counts=True)[1]
     return float(np.median(counts)) if len(counts) else 0.0
 
 

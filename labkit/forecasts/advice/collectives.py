@@ -125,7 +125,8 @@ def _replicas(strategy: Any, f: Inputs) -> ClosedForm:
     longest, mean = slowest(f, every, late=[late, 0.0] * folded)
     longest -= late
     text = f"c* + {text}" if every == 1 else f"(c*(H) + {text})/H"
-    return _form(longest / every, mean / every, steps * f.a / every, share * f.m / every, share * f.model / every, text)
+    moved = (share - 1 if folded else share) * f.model / every  # one of the two vectors is sent, the other one received
+    return _form(longest / every, mean / every, steps * f.a / every, share * f.m / every, moved, text)
 
 
 def _buckets(strategy: Any, f: Inputs) -> list[GradientBucket]:
