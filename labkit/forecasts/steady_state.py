@@ -40,6 +40,7 @@ FEWEST_STEPS = 6  # applications of a worker's gradients: fewer do not show whet
 EXCHANGES = ("H", "tau", "n_push", "n_fetch")  # options: mini-batches between two exchanges
 ENOUGH_STEPS = 100  # before an interval ends a run, because steps may yet repeat
 MOST_MESSAGES = 100_000  # and twice as many spans
+LONG = 0.4  # share of the most work from which on workers need not have had several turns, as if an update takes 2 of 1,000
 NEVER = 10**9  # updates between evaluations that take no time, so that they are not made
 LONGEST = 1e9  # seconds of virtual time
 DRAWS = 10_000  # durations of which the mean is taken
@@ -125,7 +126,7 @@ class SteadyState:
         self._measured, self._steps = self._until, _applications(trace)
         self._spent = max(1, rows_written(trace, "messages"), rows_written(trace, "spans") / 2) / MOST_MESSAGES
         enough = self._steps >= self._turns and self._until >= self._slowest
-        kept, self.error = _interval(series, n) if enough or self._spent >= 1 else (series, math.inf)
+        kept, self.error = _interval(series, n) if enough or self._spent >= LONG else (series, math.inf)
         if len(kept.time) >= 2:
             self.window = int(kept.time[0]), int(kept.time[-1])
             self.step = float(n * (kept.time[-1] - kept.time[0]) / (kept.total[-1] - kept.total[0]) / NANO)

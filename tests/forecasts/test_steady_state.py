@@ -62,5 +62,21 @@ def test_more_precision_continues_the_run():
     assert steady.trace.watermark() > end
 
 
+@pytest.mark.parametrize("strategy", [lk.EASGD(tau=2), lk.DPSGD(), lk.ADPSGD()], ids=lambda each: each.name)
+def test_vector_clocks_which_it_does_not_pass_on_change_no_time(strategy):
+    strategy, cluster = replace(strategy, eval_every=10**9), replace(RANDOM, latency=0.01, bandwidth=1e4)
+    steady = SteadyState(FLAT, strategy, cluster)
+    steady.advance(0.2)
+    until = steady.trace.watermark()
+    run = lk.train(FLAT, strategy, cluster, lk.Budget(seconds=1e8)).advance(until / 1e9)
+    for table, columns in (
+        ("applies", ("role", "time", "sender", "step")),
+        ("spans", ("role", "start", "end", "phase")),
+    ):
+        mine, theirs = (sorted(zip(*trace.column(table, *columns))) for trace in (steady.trace, run.trace))
+        assert len(mine) > 100
+        assert mine == theirs
+
+
 def test_problems_compute_no_gradients():
     assert SteadyState(lk.Problem("moons"), lk.AsyncPS(), RANDOM).trace.header.problem.timing_only

@@ -19,7 +19,7 @@ from ...table import Table
 from ..arguments import as_cluster, as_problem, as_several, as_strategy
 from ..steady_state import PRECISION, ROUGH, SteadyState
 from .answers import three_answers
-from .collectives import BOUND, MANY_MESSAGES, closed_form, messages_of_update
+from .collectives import BOUND, MANY_MESSAGES, TOO_MANY_MESSAGES, ClosedForm, closed_form, messages_of_update
 from .explanation import explain
 from .inputs import Inputs, gather_inputs
 from .memory import memory_of_nodes
@@ -230,7 +230,7 @@ def advise(
 
     Notes
     -----
-    If one update of an all-reduce, `FSDP` or `TensorParallel` sends more than 20,000 messages (a ring of more than 100 workers),
+    If one update of an all-reduce, `FSDP` or `TensorParallel` sends more than 5,000 messages (a ring of more than 50 workers),
     the closed form of the collective takes the place of the simulation, and the row says so. It is exact with constant
     times, and within 10% of the simulation otherwise.
 
@@ -285,8 +285,13 @@ def _forecast(strategy: Strategy, f: Inputs) -> tuple[AdviceRow, SteadyState | N
     """Return the row of a strategy, and its simulation, if there is one. Raises `BadInput` with the reason if it cannot run."""
     layout = strategy.layout(f.problem, f.cluster.spec)
     messages = messages_of_update(strategy, f)
-    if messages > MANY_MESSAGES:
-        return _in_closed_form(strategy, f, messages, max(memory_of_nodes(layout, strategy, f).values())), None
+    form = closed_form(strategy, f) if messages > MANY_MESSAGES else None
+    if form is not None:
+        return _in_closed_form(strategy, f, form, messages, max(memory_of_nodes(layout, strategy, f).values())), None
+    if messages > TOO_MANY_MESSAGES:
+        raise BadInput(
+            f"an update sends {messages:,} messages, too many to simulate, and there is no closed form; advise on fewer workers."
+        )
     steady = SteadyState(f.problem, strategy, f.cluster)
     steady.advance(ROUGH)
     return _simulated(strategy, f, steady), steady
@@ -303,12 +308,7 @@ def _simulated(strategy: Strategy, f: Inputs, steady: SteadyState) -> AdviceRow:
     )  # fmt: skip
 
 
-def _in_closed_form(strategy: Strategy, f: Inputs, messages: int, memory: float) -> AdviceRow:
-    form = closed_form(strategy, f)
-    if form is None:
-        raise BadInput(
-            f"an update sends {messages:,} messages, too many to simulate, and there is no closed form; advise on fewer workers."
-        )
+def _in_closed_form(strategy: Strategy, f: Inputs, form: ClosedForm, messages: int, memory: float) -> AdviceRow:
     text = f"closed form, not simulated (an update sends {messages:,} messages): {form.formula}"
     error = 0.0 if f.constant else BOUND * form.step
     return AdviceRow(

@@ -2,6 +2,7 @@
 
     all-reduce, ring               2(N-1) a + 2(N-1)/N m
     recursive halving-doubling     2k a + 2(N-1)/N m,  N = 2^k;  N = P + r, P = 2^k: (2k+2) a + (2(P-1)/P + 2) m
+    bucketed                       all-reduces of the buckets in sequence, each when the slowest worker has the bucket
     fully sharded                  two all-gathers and a reduce-scatter of each of L layers: 3 L (N-1) a + 3(N-1)/N m
     tensor parallel                4(N-1) a + 2(N-1)/N of the activations, for each pair of layers
 
@@ -16,18 +17,25 @@ Thakur, Rabenseifner and Gropp, "Optimization of collective communication operat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ... import strategies as known
+from ...engines.distributions import Distribution
 from ...nn.split import split_pairs
+from ...roles.gradient import Model
+from ...roles.layerwise import FORWARD_COST, GradientBucket, LayerwiseModel
 from ...roles.model_parallel.partitioning import replicas_and_parts
+from ...trace.recorder import Recorder
+from ..steady_state import MOST_MESSAGES
 from .inputs import Inputs
 
-MANY_MESSAGES = 20_000  # of one update: more are not simulated
+MANY_MESSAGES = MOST_MESSAGES // 20  # of one update: with more, a simulation has too few updates for a narrow interval
+TOO_MANY_MESSAGES = MOST_MESSAGES // 5  # of one update: more are not simulated, even if there is no closed form
 BOUND = 0.1  # the largest error with random times, as a share of the step time that the simulator finds
 DRAWS = 1_000_000  # durations from which the mean of the slowest is computed
 
@@ -64,22 +72,36 @@ def closed_form(strategy: Any, f: Inputs) -> ClosedForm | None:
     form = FORMS.get(type(strategy))
     if form is None or getattr(strategy, "codec", None) is not None or f.cluster.costs is not None:
         return None
-    if getattr(strategy, "algorithm", "") == "halving-doubling" and f.n & (f.n - 1) and not f.constant:
-        return None  # the members beyond a power of 2 are folded in before the slowest is ready
     return form(strategy, f)
 
 
-def slowest(f: Inputs, terms: int = 1, update: bool = True) -> tuple[float, float]:
-    """Return the means, in seconds, of the largest of N sums and of one sum: of `terms` durations of a gradient and an update."""
-    n, rng = f.n, np.random.default_rng(0)
-    factors = np.array([f.cluster.slow.get(f"worker-{i}", 1.0) for i in range(n)])
-    rounds = max(20, DRAWS // (n * terms))
-    total = np.zeros((rounds, n))
-    for distribution in filter(None, (f.cluster.compute, f.cluster.server_time if update else None)):
+class Draws:
+    """Durations of many steps, shape (steps, N), with a fixed seed. `terms`: how many of them a step needs."""
+
+    def __init__(self, f: Inputs, terms: int):
+        self.shape = max(20, DRAWS // (f.n * terms)), f.n
+        self._rng = np.random.default_rng(0)
+        self._factors = np.array([f.cluster.slow.get(f"worker-{i}", 1.0) for i in range(f.n)])
+
+    def of(self, distribution: Distribution | None) -> np.ndarray:
+        """Return a new duration of every worker; 0 if there is no distribution."""
+        if distribution is None:
+            return np.zeros(self.shape)
+        return np.asarray(distribution.draw(self._rng, math.prod(self.shape))).reshape(self.shape) * self._factors
+
+
+def slowest(f: Inputs, terms: int = 1, update: bool = True, late: Sequence[float] = ()) -> tuple[float, float]:
+    """Return the means, in seconds, of the largest of N sums and of one sum: of `terms` durations of a gradient and an update.
+    `late`: seconds that the first workers are ready later.
+    """
+    draws = Draws(f, terms)
+    total = np.zeros(draws.shape)
+    for distribution in (f.cluster.compute, f.cluster.server_time if update else None):
         for _ in range(terms):
-            total += np.asarray(distribution.draw(rng, rounds * n)).reshape(rounds, n)
-    total *= factors
-    return float(total.max(axis=1).mean()), float(total.mean())
+            total += draws.of(distribution)
+    mean = float(total.mean())
+    total[:, : len(late)] += late
+    return float(total.max(axis=1).mean()), mean
 
 
 def all_reduce(algorithm: str, n: int) -> tuple[int, float, int, str]:
@@ -96,9 +118,39 @@ def all_reduce(algorithm: str, n: int) -> tuple[int, float, int, str]:
 def _replicas(strategy: Any, f: Inputs) -> ClosedForm:
     every = getattr(strategy, "H", 1)
     steps, share, _, text = all_reduce(strategy.algorithm, f.n)
-    longest, mean = slowest(f, every)
+    folded = f.n - (1 << f.n.bit_length() - 1) if strategy.algorithm == "halving-doubling" else 0
+    # Every second of the first 2r members receives the sum one message later than the others, and sends its vector one message
+    # earlier. The formula has both messages, but a step takes longer by them only if one of these members is the slowest.
+    late = 2 * (f.a + f.m) if folded else 0.0
+    longest, mean = slowest(f, every, late=[late, 0.0] * folded)
+    longest -= late
     text = f"c* + {text}" if every == 1 else f"(c*(H) + {text})/H"
-    return _form(longest / every, mean / every, steps * f.a / every, share * f.m / every, share * f.model / every, text)
+    moved = (share - 1 if folded else share) * f.model / every  # one of the two vectors is sent, the other one received
+    return _form(longest / every, mean / every, steps * f.a / every, share * f.m / every, moved, text)
+
+
+def _buckets(strategy: Any, f: Inputs) -> list[GradientBucket]:
+    model = Model(f.objective, Recorder(0), lambda: 0, [slice(0, f.objective.size)])
+    return LayerwiseModel(model).buckets(strategy.bucket_size)
+
+
+def _bucketed(strategy: Any, f: Inputs) -> ClosedForm:
+    """The recurrence of the buckets: each is summed when the slowest worker has it and the sum before it is complete."""
+    buckets = _buckets(strategy, f)
+    draws = Draws(f, 1 + sum(len(bucket.pieces) for bucket in buckets))
+    ready, done, sums = draws.of(f.cluster.server_time) + FORWARD_COST * draws.of(f.cluster.compute), 0.0, [0.0, 0.0]
+    for bucket in buckets:
+        for piece in bucket.pieces:
+            ready += piece.cost * draws.of(f.cluster.compute)
+        moved = 2 * (f.n - 1) / f.n * (bucket.part.stop - bucket.part.start) * f.itemsize
+        parts = 2 * (f.n - 1) * f.a, f.transfer_seconds(moved)
+        sums = [total + part for total, part in zip(sums, parts)]
+        done = np.maximum(done, ready.max(axis=1)) + sum(parts)
+    longest, mean = float(ready.max(axis=1).mean()), float(ready.mean())
+    exposed = float(np.mean(done)) - longest
+    latency, wire = (exposed * part / (sum(sums) or 1.0) for part in sums)
+    text = "c* + what is not hidden of B all-reduces in sequence, each 2(N-1) a + 2(N-1)/N of its bucket"
+    return _form(longest, mean, latency, wire, 2 * (f.n - 1) / f.n * f.model, text)
 
 
 def _fsdp(strategy: Any, f: Inputs) -> ClosedForm:
@@ -143,11 +195,12 @@ MESSAGES: Mapping[type, Callable[[Any, Inputs], int]] = {
     **dict.fromkeys(
         (known.RingAllReduce, known.HalvingDoubling, known.LocalSGD), lambda strategy, f: all_reduce(strategy.algorithm, f.n)[2]
     ),
+    known.BucketedAllReduce: lambda strategy, f: len(_buckets(strategy, f)) * all_reduce("ring", f.n)[2],
     known.FSDP: lambda strategy, f: 3 * _layers(f) * f.n * (f.n - 1),
     known.TensorParallel: lambda strategy, f: 4 * len(split_pairs(f.objective.network, 0, f.n)) * f.n * (f.n - 1),
     known.Hybrid: _hybrid_messages, known.SparsePS: _sparse_messages,
 }  # fmt: skip
 FORMS: Mapping[type, Callable[[Any, Inputs], ClosedForm]] = {
-    known.RingAllReduce: _replicas, known.HalvingDoubling: _replicas, known.LocalSGD: _replicas, known.FSDP: _fsdp,
-    known.TensorParallel: _tensor_parallel,
+    known.RingAllReduce: _replicas, known.HalvingDoubling: _replicas, known.LocalSGD: _replicas,
+    known.BucketedAllReduce: _bucketed, known.FSDP: _fsdp, known.TensorParallel: _tensor_parallel,
 }  # fmt: skip
