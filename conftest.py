@@ -144,7 +144,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Refuse processes in a test that is not in their group: there would be two clusters at once.
 
     After the last test of a file its garbage is collected. The runs of a file are in reference cycles with their arrays, and so
-    few objects that the collector of Python did not run before a worker of pytest-xdist had 4 GB.
+    few objects that the collector of Python did not run before a worker of pytest-xdist had 4 GB. What is left stays: the next
+    collections (labkit makes one where the location of a run is reserved) need not search it again.
     """
     original = forkserver.ensure_running
 
@@ -159,6 +160,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         forkserver.ensure_running = original
         if nextitem is None or nextitem.path != item.path:
             gc.collect()
+            gc.freeze()
 
 
 @functools.cache

@@ -1,6 +1,5 @@
 """Data sets by name: the standard digits, points as given by the formula, correct labels."""
 
-import importlib
 import subprocess
 import sys
 from importlib import resources
@@ -12,13 +11,6 @@ import labkit as lk
 from labkit.data import NAMES, dataset_options, load
 from labkit.data.digits import read_digits
 from tests.refusals import check_refused
-
-
-def test_digits_are_the_ones_of_scikit_learn():
-    datasets = importlib.import_module("sklearn.datasets")
-    theirs, (images, labels) = datasets.load_digits(), read_digits()
-    assert np.array_equal(images, theirs.data)
-    assert np.array_equal(labels, theirs.target)
 
 
 def test_the_digits_file_is_small_and_names_its_source():

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import dask.array as da
 import numpy as np
-import pandas
 import pytest
 from distributed import Client, LocalCluster
 
@@ -263,10 +262,6 @@ def test_csv_and_data_frame_have_one_row_per_run(tmp_path, done):
 
 def test_the_same_sweep_gives_the_same_bytes(tmp_path, done):
     assert small().to_csv(tmp_path / "a.csv").read_bytes() == done.to_csv(tmp_path / "b.csv").read_bytes()
-
-
-def test_parquet_holds_the_data_frame(tmp_path, done):
-    assert pandas.read_parquet(done.to_parquet(tmp_path / "sweep.parquet")).equals(done.frame())
 
 
 def test_the_table_has_a_row_for_each_setting(done):
