@@ -48,7 +48,8 @@ def test_a_limited_node_has_a_row_and_a_red_mark_at_its_limit():
         t = round(second * NANO)
         found = rows(trace, t)
         assert {row.name: row.limit for row in found if row.limit is not None} == {"w6": limit}
-        panel = make_panel("links").setup(bare_figure(400, 300).add_subplot())
+        panel = make_panel("links")
+        bare_figure(panel)
         panel.update(trace, t)
         k = [row.name for row in found].index("w6")
         marks = [path.vertices for path in panel.bars.get_paths() if path.vertices[0][0] > 0]

@@ -268,6 +268,25 @@ def test_a_delayed_link_is_slower_within_a_host_and_the_others_keep_their_latenc
         np.testing.assert_allclose(np.diff(spans(made, worker, COMPUTE)[:, 0])[1:], cycle, atol=1e-5)
 
 
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_a_limited_role_is_slower_within_a_host_and_between_hosts(hosts):
+    """A cycle takes 10 ms, and two messages; on several hosts each of them takes 5 ms and 1 ms per kB, or the limit."""
+    problem = lk.Problem("moons", hidden=(4,), timing_only=True)
+    size = problem.objective().size * problem.objective().dtype.itemsize
+    for limit, slower in ((10e3, 10e3), (1e9, 1e6 if hosts > 1 else 1e9)):
+        cluster = lk.SimulatedCluster(
+            workers=1,
+            compute=None,
+            costs=costs(10 * MS, hosts=hosts, cores=8, latency=2 * MS),
+            latency=5 * MS,
+            bandwidth=1e6,
+        )
+        faults = lk.Limit("worker-0", limit)
+        made = lk.train(problem, lk.AsyncPS(), cluster, lk.Budget(updates=20), faults=faults).wait()
+        cycle = 10 + 2 * (2 + 5 * (hosts > 1) + 1000 * size / slower)
+        np.testing.assert_allclose(np.diff(spans(made, "worker-0", COMPUTE)[:, 0])[1:], cycle, atol=1e-5)
+
+
 def test_costs_that_take_no_time_are_refused_without_a_limit_of_updates():
     cluster = lk.SimulatedCluster(compute=None, costs=Costs(evaluation=WorkCost(1.0)))
     with pytest.raises(lk.BadInput, match="virtual time would stand still"):
@@ -315,6 +334,7 @@ def test_every_strategy_runs_with_costs_and_repeats_exactly(strategy):
     lk.Kill("worker-1", at=0.02), lk.Kill("server-0", at=0.02), lk.Freeze("worker-1", during=(0.01, 0.03)),
     lk.Slow("worker-0", 5, during=(0.01, 0.02)), lk.Partition("worker-1", "*", during=(0.01, 0.03)),
     lk.Drop("worker", "server", 0.2), lk.Delay("worker-0", "server-0", 0.01),
+    lk.Limit("worker-0", 50e3),
 ], ids=lambda f: type(f).__name__)  # fmt: skip
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
 def test_the_ledger_closes_under_faults(strategy, fault):
