@@ -23,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 BLUE, BLUE_LINE, BLUE_FILL, BLUE_MIST = "#3b6cf6", "#8fadf9", "#c3d2fc", "#e3eafe"
 GREEN, GREEN_FILL = "#2a9158", "#bce0cb"
 ORANGE, ORANGE_DEEP, ORANGE_FILL = "#ef7a17", "#fab877", "#fdd7b1"
-VIOLET, VIOLET_FILL = "#8152d6", "#d2c2f4"
+VIOLET, VIOLET_FILL = "#8152d6", "#cdb9f5"
 RED = "#cc1f1f"
 GREY, FAINT, GRID = "#6b7485", "#9aa5b5", "#eceff4"
 INK, PAPER = "#1f2733", "#ffffff"

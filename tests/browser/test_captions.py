@@ -86,6 +86,7 @@ def check(panel, word, meaning, parts, theme):
     """Raise AssertionError if the picture contradicts `word = meaning`. `parts`: as `shapes`, in the colours of the theme."""
     if (word, meaning) == ("faint", "hidden"):  # of the boxes of communication, those of exposed ones have no edge
         boxes = [part for part in parts if part[1] and len(part[0]) >= 4 and names_of(part[1]) == "violet"]
+        boxes = [part for part in boxes if part[1][7:9] in ("", "ff")]  # in progress: neither
         own, others = ([contrast(box[1], theme) for box in boxes if bool(box[2]) == edged] for edged in (True, False))
         assert max(own) < min(others), (own, others)
     elif word in ("faint", "strong"):
