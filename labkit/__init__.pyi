@@ -41,6 +41,9 @@ from .forecasts.sweeps import Sweep as Sweep
 from .forecasts.sweeps import sweep as sweep
 from .lab.guess import Guess as Guess
 from .lab.lab import Lab as Lab
+from .models import NumpyModel as NumpyModel
+from .models import NumpyStage as NumpyStage
+from .models import check_model as check_model
 from .nn import SGD as SGD
 from .nn import Adagrad as Adagrad
 from .nn import Adam as Adam

@@ -20,6 +20,7 @@ import dis
 import enum
 import functools
 import hashlib
+import platform
 import secrets
 import sys
 import types
@@ -44,6 +45,12 @@ def content_digest(value: object) -> str:
     walk = _Walk()
     walk.visit(value)
     return walk.digest()
+
+
+def code_digest(value: object) -> dict[str, str]:
+    """Return the digest of a value with a user's code, and the version of Python, whose bytecode it is."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"python": python, "sha256": content_digest(value)}
 
 
 def user_modules(value: object) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 
 TIMES = (("s", 1e9), ("ms", 1e6), ("us", 1e3))
@@ -120,6 +120,11 @@ def listed(names: Sequence[str], last: str = "and") -> str:
 _SHORT = {"worker": "w", "server": "s", "stage": "st", "replica": "r", "backup": "b"}
 # not in the name of a file of a checkpoint
 _ROLE = re.compile(r"\b(worker|server|stage|replica|backup)-(\d+)\b(?!\.\d)")
+
+
+def call_text(name: str, options: Mapping[str, object]) -> str:
+    """Return how an object is made: `CNN(channels=8)`."""
+    return f"{name}({', '.join(f'{option}={value}' for option, value in options.items())})"
 
 
 def ordinal(number: int) -> str:

@@ -15,6 +15,9 @@ from .data.dataset import changes, unscaled
 from .description import Description, HasDescription
 from .errors import BadInput, shown
 from .formats import ArrayForm, Form, Mismatch, check
+from .formatting import call_text
+from .models.model_objective import ModelObjective
+from .models.numpy_model import NumpyModel
 from .options import as_number, as_numbers
 from .problem import Problem
 
@@ -68,8 +71,8 @@ class Predictor(HasDescription):
         The problem, which determines the other arguments; None if they are given.
     parameters : ndarray or SparseParameters
         The flat vector of all parameters, or `SparseParameters` if an embedding table is too large for one.
-    network : Network or Recommender, optional
-        The network.
+    network : Network, Recommender or ModelObjective, optional
+        The network, or the objective of a model of your own.
     mean, scale : ndarray, optional
         The mean and the standard deviation of each feature, float64 of shape (d,).
     target_mean, target_scale : ndarray or float, default: 0.0 and 1.0
@@ -105,7 +108,7 @@ class Predictor(HasDescription):
         problem: Problem | None,
         parameters: np.ndarray | nn.SparseParameters,
         *,
-        network: nn.Network | nn.Recommender | None = None,
+        network: nn.Network | nn.Recommender | ModelObjective | None = None,
         mean: np.ndarray | None = None,
         scale: np.ndarray | None = None,
         target_mean: np.ndarray | float = 0.0,
@@ -134,8 +137,7 @@ class Predictor(HasDescription):
     @property
     def classes(self) -> int | None:
         """The number of classes; None for a regression."""
-        network = getattr(self.network, "tower", self.network)  # of a recommender
-        return network.outputs if isinstance(network.loss, nn.SoftmaxCrossEntropy) else None
+        return self.network.outputs if isinstance(self.network.loss, nn.SoftmaxCrossEntropy) else None
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -151,18 +153,20 @@ class Predictor(HasDescription):
         return f"<Predictor of {self.about.get('data', 'a model')}, {len(self.parameters):,} parameters>"
 
     def _described(self) -> Description:
-        rows = [("network", nn.network_text(self.network)), ("size", nn.size_text(self.network))]
+        rows = [("network", self.network.architecture), ("size", nn.size_text(self.network))]
         if (accuracy := as_number(self.about.get("accuracy"))) is not None:  # a file may contain anything
             rows.append(("accuracy", f"{accuracy:.1%} held out"))
-        rows.append(("input", f"{nn.input_text(self.network)}, as in the data set; predict standardises them"))
+        shape = f"shape (n, {self.network.inputs})"
+        standardised = f"samples, {shape}, as in the data set; predict standardises them"
+        rows.append(("input", f"ids, {shape}" if self.network.takes_ids else standardised))
         return Description(f"Predictor of {self.about.get('data', 'a model')}", tuple(rows))
 
     def _prepared(self, x: ArrayLike) -> np.ndarray:
         """Return the network's input: standardised samples, or unchanged ids. Columns of a data frame are found by name."""
         x = by_name("predict: x", x, self.feature_names)
-        if isinstance(self.network, nn.Recommender):
+        if self.network.takes_ids:
             x = as_numbers("predict: x", x)
-            return x[None] if x.shape == (self.network.bag.fields,) else x
+            return x[None] if x.shape == (self.network.inputs,) else x
         return self._standardise(x)
 
     def _standardise(self, x: ArrayLike) -> np.ndarray:
@@ -275,13 +279,15 @@ class Predictor(HasDescription):
         return Path(path)
 
 
-def load(path: str | Path) -> Predictor:
+def load(path: str | Path, *, model: NumpyModel | None = None) -> Predictor:
     """Load a model that `Predictor.save` wrote.
 
     Parameters
     ----------
     path : str or path-like
         The file.
+    model : NumpyModel, optional
+        The model with the same options, if it is one of your own: the file has its parameters, but no code.
 
     Returns
     -------
@@ -291,7 +297,7 @@ def load(path: str | Path) -> Predictor:
     Raises
     ------
     BadInput
-        If there is no such file, or if it is not a model.
+        If there is no such file, or if it is not a model, or that of another `model`.
 
     Examples
     --------
@@ -300,15 +306,28 @@ def load(path: str | Path) -> Predictor:
     >>> lk.load(run.result().save("moons.npz")).predict([[0.0, 1.0]]).shape
     (1,)
     """
-    network, parameters, about = nn.load_model(path)
+
+    def own_model(saved: dict[str, Any] | None) -> ModelObjective | None:
+        if saved is None and model is not None:
+            raise BadInput(f"{shown(str(path))} holds a network of labkit: leave model={shown(model)} out.")
+        if saved is None:
+            return None
+        if not isinstance(model, NumpyModel):
+            text = call_text(saved["model"]["name"], saved["model"]["options"])
+            raise BadInput(
+                f"{shown(str(path))} holds the parameters of {text}, a model of your own, but no code: give the model, as "
+                f"lk.load({shown(str(path))}, model={text})."
+            )
+        return ModelObjective.from_plain(saved, model, shown(str(path)))
+
+    network, parameters, about = nn.load_model(path, own_model)
     arrays = about.pop("arrays")
-    outputs = getattr(network, "tower", network).outputs
-    form = ArrayForm("f", None if isinstance(network, nn.Recommender) else (network.inputs,), finite=True)
-    target = ArrayForm("f", (outputs,), finite=True)
+    form = ArrayForm("f", None if network.takes_ids else (network.inputs,), finite=True)
+    target = ArrayForm("f", (network.outputs,), finite=True)
     forms = {"array.mean": form, "array.scale": form, "array.target_mean?": target, "array.target_scale?": target}
     try:
         check({f"array.{name}": values for name, values in arrays.items()}, forms)
-        names = Names.from_dict(about, len(arrays["mean"]), outputs)
+        names = Names.from_dict(about, len(arrays["mean"]), network.outputs)
     except Mismatch as error:
         raise BadInput(f"{shown(str(path))} is damaged or not a labkit model: {error}.") from None
     return Predictor(None, parameters, network=network, about=about, names=names, **arrays)

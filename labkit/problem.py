@@ -6,6 +6,7 @@ process.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +20,8 @@ from .data.partition import PARTITIONS
 from .description import Description, HasDescription
 from .errors import BadInput, lacks, nearest, shown
 from .formatting import count_text
+from .models.model_objective import ModelObjective
+from .models.numpy_model import DataShape, NumpyModel
 from .nn import Objective
 from .options import Converted, HasOptions, check_option, option
 
@@ -95,6 +98,7 @@ class Problem(HasOptions, HasDescription):
     test_fraction: float = option(0.2, low=0.01, high=0.9, help="share of the samples that is held out for evaluation")
     timing_only: bool = option(False, help="compute nothing: only when and where things happen")
     options: dict[str, Any] = option(factory=dict, help="options of the data set, as rows of clicks")
+    model: NumpyModel | None = option(None, help="a model of your own, instead of a network of dense layers")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,6 +126,25 @@ class Problem(HasOptions, HasDescription):
             kind = np.dtype(self.data.dtype)
             object.__setattr__(self, "dtype", self.dtype or (str(kind) if kind.kind == "f" else "float32"))
         self._check_options()
+        self._check_model()
+
+    def _check_model(self) -> None:
+        """Raise `BadInput` if an own model is given together with what describes a network, or its data do not suit it."""
+        if self.model is None:
+            return
+        fields = {field.name: field.default for field in dataclasses.fields(self)}
+        given = [name for name in ("hidden", "activation") if getattr(self, name) not in ((), fields[name])]
+        if given:
+            raise BadInput(
+                f"model={shown(self.model)} with {' and '.join(given)}: these describe labkit's network of dense layers, which "
+                "the model replaces. Leave one of both out."
+            )
+        if self.data in ("quadratic", "clicks"):
+            what = (
+                "has no samples to predict" if self.data == "quadratic" else "has ids of an embedding table as samples"
+            )
+            raise BadInput(f"model={shown(self.model)}: the data set {self.data!r} {what}, and has a model of its own.")
+        object.__setattr__(self, "hidden", ())
 
     def _check_options(self) -> None:
         if not isinstance(self.options, Mapping):
@@ -155,7 +178,7 @@ class Problem(HasOptions, HasDescription):
 
         Returns
         -------
-        Network, Recommender, Quadratic or NullObjective
+        Network, Recommender, Quadratic, ModelObjective or NullObjective
             The objective; its `size` is the number of parameters.
         """
         if self.timing_only:
@@ -168,6 +191,8 @@ class Problem(HasOptions, HasDescription):
             return nn.Recommender(
                 **d.extra["embedding"], hidden=self.hidden, activation=self.activation, dtype=self.dtype
             )
+        if self.model is not None:
+            return ModelObjective(self.model, DataShape.of(d), self.dtype)
         loss = "squared-error" if d.classes is None else "cross-entropy"
         return nn.Network.mlp(d.features, self.hidden, d.outputs, self.activation, loss, self.dtype)
 
@@ -218,10 +243,9 @@ class Problem(HasOptions, HasDescription):
         """
         return {
             "data": self.name,
-            "hidden": list(self.hidden),
+            **self._model_described(),
             "batch_size": self.batch_size,
             "seed": self.seed,
-            "activation": self.activation,
             "dtype": self.dtype,
             "partition": repr(self.partition),
             "standardize": self.standardize,
@@ -229,6 +253,12 @@ class Problem(HasOptions, HasDescription):
             "timing_only": self.timing_only,
             "options": {k: v if isinstance(v, (int, float, str, bool)) else repr(v) for k, v in self.options.items()},
         } | self._curvature()
+
+    def _model_described(self) -> dict[str, Any]:
+        """Return what decides the model: that of the user, or the layers of a network."""
+        if self.model is None:
+            return {"hidden": list(self.hidden), "activation": self.activation}
+        return {"model": ModelObjective(self.model, DataShape.of(self.dataset), self.dtype).describe()}
 
     def _described(self) -> Description:
         rows = [("data set", self.name), ("batch", f"{count_text(self.batch_size, 'sample')} per gradient")]
@@ -241,7 +271,10 @@ class Problem(HasOptions, HasDescription):
                 rows.append(("error", str(why)))
         else:
             layers = ", ".join(map(str, self.hidden)) or "none"
-            rows[:1] = ("data set", f"{self.name}, not made yet"), ("hidden layers", f"{layers}; {self.activation}")
+            network = (
+                ("hidden layers", f"{layers}; {self.activation}") if self.model is None else ("model", repr(self.model))
+            )
+            rows[:1] = ("data set", f"{self.name}, not made yet"), network
         if self.options:
             rows.append(("options", ", ".join(f"{name}={value}" for name, value in self.options.items())))
         rows += [("partition", partition_as_text(self.partition) or repr(self.partition)), ("seed", str(self.seed))]
@@ -266,7 +299,7 @@ class Problem(HasOptions, HasDescription):
             kind += ", standardised: losses are those of mean 0 and deviation 1"
         return [
             ("data set", f"{self.name}: {held}, {count_text(d.features, 'feature')}{shape}, {kind}"),
-            ("network", f"{nn.network_text(objective)}: {nn.size_text(objective)}"),
+            ("network", f"{objective.architecture}: {nn.size_text(objective)}"),
             (
                 "batch",
                 f"{count_text(self.batch_size, 'sample')} per gradient; an epoch is {count_text(batches, 'gradient')}",

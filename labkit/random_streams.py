@@ -24,6 +24,7 @@ BLOCK = "block {block}"  # which rows of a block of a Dask array are held out
 PARTITION = "partition"  # which worker has which sample
 PARTITION_BY_LABEL = "partition by label"  # the same, for `ByLabel`
 LAZY_PARTITION = "deal"  # which worker has which row of a Dask array
+INITIAL_VALUES = "initial values"  # the initial parameters of a user's model
 
 # roles: numbers (3 is not used)
 ROLE = 0  # `ctx.rng`
@@ -34,6 +35,7 @@ CODEC = 5  # the random choices of a codec
 NETWORK = 6  # lost transmissions of a link
 PREEMPTION = 7  # the times of `Preempt`
 SPREAD = 8  # the factors of the times of gradients, on a cluster with costs
+MODEL = 10  # what a user's model draws in its gradients, as for dropout; the index is followed by the number of the gradient
 # the factors of the time of all work on a core, on a cluster with costs; the kind in the identifier is `HOST`
 DRIFT = 9
 

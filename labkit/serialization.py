@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from .content_digest import content_digest
+from .content_digest import code_digest, content_digest
 from .data.partition import PARTITIONS
 from .engines.cluster_spec import ClusterSpec
 from .engines.commands import Command, Executed, read_entry
@@ -74,8 +73,7 @@ def fingerprint(part: Any) -> Any:
         values = {name: getattr(part, name) for name in field_names(type(part)) if name != "data"}
         plain = bool | int | float | str | None  # these are in the description
         fields = {name: value for name, value in values.items() if not isinstance(value, plain)}
-        python = ".".join(platform.python_version_tuple()[:2])
-        known_by["code"] = {"python": python, "sha256": content_digest((type(part), fields))}
+        known_by["code"] = code_digest((type(part), fields))
     return _as_json(known_by)
 
 

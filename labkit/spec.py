@@ -289,7 +289,7 @@ def strategy_name(strategy: Strategy) -> str:
 def _has(problem: Problem, name: str, value: Any) -> bool:
     """Return whether the problem already has the `value` of option `name` that a strategy needs."""
     if name == "hidden":
-        return len(problem.hidden) >= len(value)
+        return problem.model is not None or len(problem.hidden) >= len(value)
     return bool(problem.name == value if name == "data" else getattr(problem, name) == value)
 
 

@@ -79,7 +79,7 @@ NEEDED = {
     "Drop": {"a": "worker-0"},
     "Partition": {"a": "worker-0"},
 }
-NEEDED |= {"Table": {"columns": ["a"], "rows": [[1]]}}
+NEEDED |= {"Table": {"columns": ["a"], "rows": [[1]]}, "NumpyStage": {"layers": ("dense",), "outputs": 1}}
 NEEDED |= {"Cosine": {"total": 10}, "StepDecay": {"every": 10}, "Warmup": {"updates": 10}}
 
 

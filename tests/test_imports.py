@@ -19,12 +19,13 @@ BELOW = {
     "nn": set(),
     "data": set(),
     "trace": set(),
-    "problem": {"nn", "data"},
-    "predictor": {"nn", "data", "problem"},
+    "models": {"nn"},
+    "problem": {"nn", "data", "models"},
+    "predictor": {"nn", "data", "models", "problem"},
     "summary": {"trace"},
     "roles": {"nn", "data", "trace", "problem"},
     "strategies": {"nn", "data", "trace", "problem", "roles"},
-    "engines": {"nn", "data", "trace", "problem", "roles"},
+    "engines": {"nn", "data", "trace", "models", "problem", "roles"},
     "views": {"trace"},
     "narrative": {"trace", "summary"},
 }  # fmt: skip
@@ -209,7 +210,7 @@ HEAVY = {
     "pandas": {"trace", "data", "forecasts"},
     "sklearn": set(),
     "scipy": set(),
-    "cloudpickle": {"engines"},
+    "cloudpickle": {"engines", "models"},
     "torch": set(),
 }
 

@@ -6,7 +6,6 @@ sentence.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import floor, isqrt, log10
 from typing import Any
 
@@ -58,9 +57,10 @@ def probe_inputs_of(problem: Any, record: bool) -> ProbeInputs | None:
 
 def _side(problem: Any) -> int:
     """Cells along a side of the grid: fewer for a large network, 0 for no grid."""
-    widths = (problem.dataset.features, *problem.hidden, problem.dataset.outputs)
-    side = min(SIDE, isqrt(WORK // sum(a * b for a, b in pairwise(widths))))
-    return side if problem.dataset.features == 2 and side >= FEWEST else 0
+    if problem.dataset.features != 2:
+        return 0
+    side = min(SIDE, isqrt(WORK // problem.objective().multiply_adds))
+    return side if side >= FEWEST else 0
 
 
 def _extent(dataset: Any) -> tuple[np.ndarray, np.ndarray]:

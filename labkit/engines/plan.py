@@ -11,8 +11,9 @@ import numpy as np
 
 from ..data import NullBatches, batches_of_worker, samples_of_workers
 from ..errors import BadInput, nearest
+from ..models.check import check_at_start
 from ..nn import Objective, Recommender
-from ..random_streams import CODEC, role_stream
+from ..random_streams import CODEC, MODEL, role_stream
 from ..roles.backup import BACKUP_KINDS, run_backup, run_with_backup, with_backups
 from ..roles.budget import Budget, Limits
 from ..roles.compressor import compressor_of
@@ -121,6 +122,8 @@ def make_plan(
     if seed is not None:
         problem = replace(problem, seed=seed)
     check_source(strategy)
+    if problem.model is not None and not problem.timing_only:
+        check_at_start(problem)
     budget = (budget or Budget()).settled(problem)
     layout = with_backups(strategy.layout(problem, cluster.widened()), cluster.replicas, strategy.name)
     elastic = elastic_of(strategy, problem, cluster, layout, problem.seed)
@@ -200,12 +203,12 @@ def build_parts(
     if spec.model is not None:
         parts.append(spec.model(objective=objective, recorder=recorder, clock=clock, strategy=strategy))
     elif spec.computes:
-        draws = partial(role_stream, plan.seed, spec.kind, spec.index, CODEC, incarnation)
-        compressor = compressor_of(strategy, objective, plan.layout.parts, draws)
+        draws = partial(_draws, plan.seed, spec, incarnation)
+        compressor = compressor_of(strategy, objective, plan.layout.parts, partial(draws, CODEC))
         parts.append(
             Model(
                 objective, recorder, clock, plan.layout.parts, clip_norm=strategy.clip_norm,
-                norms_every=plan.norms_every, compressor=compressor,
+                norms_every=plan.norms_every, compressor=compressor, stream=partial(draws, MODEL),
             )
         )  # fmt: skip
     if spec.shard is not None:
@@ -234,6 +237,13 @@ def build_parts(
             )
         )
     return tuple(parts)
+
+
+def _draws(
+    seed: int, spec: RoleSpec, incarnation: int, purpose: int, more: tuple[int, ...] = ()
+) -> np.random.Generator:  # fmt: skip
+    """Return the random stream of a role for a purpose."""
+    return role_stream(seed, spec.kind, spec.index, purpose, incarnation, more)
 
 
 def _shard(

@@ -223,6 +223,8 @@ def _settings(trace: Trace) -> dict[str, object]:
     shape = {f"{kind}s": trace.kinds.count(kind) for kind in ("worker", "server")}
     of_cluster = {name: getattr(cluster, name) for name in ("latency", "bandwidth", "engine")}
     of_problem = {name: getattr(problem, name) for name in ("data", "batch_size", "partition", "hidden")}
+    if problem.model is not None:
+        of_problem |= dict([problem.architecture])
     return {**shape, **header.strategy.options, **of_cluster, **of_problem}
 
 

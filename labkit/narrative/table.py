@@ -91,7 +91,7 @@ def _settings(header: TraceHeader) -> str:
         name for name in usual if name not in (*VARIANT_OPTIONS, *OWN_COLUMN) and options.get(name) != usual[name]
     ]
     said += [f"{name}={options[name]}" for name in others]
-    said.append(f"hidden={'x'.join(map(str, header.problem.hidden))}")
+    said.append("=".join(header.problem.architecture))
     for name, unit in (("latency", "s"), ("bandwidth", "bytes/s")):
         if value := getattr(header.cluster, name):
             said.append(f"{name}={value:g} {unit}")

@@ -13,8 +13,7 @@ from .layers import Dense, Layer, ReLU, Tanh
 from .layout import ParameterLayout
 from .losses import Loss, SoftmaxCrossEntropy, SquaredError
 from .network import Block, Network, Stage
-from .network_text import input_text, network_text, size_text
-from .objective import NullObjective, Objective
+from .objective import NullObjective, Objective, ScoredObjective, size_text
 from .optimizers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimizer, optimizer_by_name
 from .quadratic import QuadraticObjective
 from .recommender import Recommender
@@ -43,6 +42,7 @@ __all__ = [
     "ReLU",
     "Recommender",
     "Schedule",
+    "ScoredObjective",
     "SoftmaxCrossEntropy",
     "SparseParameters",
     "SquaredError",
@@ -52,9 +52,7 @@ __all__ = [
     "Warmup",
     "clip_by_norm",
     "decay_weights",
-    "input_text",
     "load_model",
-    "network_text",
     "optimizer_by_name",
     "save_model",
     "schedule_by_name",

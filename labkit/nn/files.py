@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,32 +29,38 @@ from .rows import SparseParameters
 FORMAT = 2
 KIND = "labkit model"
 PREFIX = "array."
-HEADER: Form = {
-    "network": {
-        "blocks": [(str, dict, Either(*ACTIVATIONS, None))], "loss": Either(*LOSSES), "dtype": Either("float32", "float64"),
-        "embedding?": dict,
-    },
-    "about": dict, "seed?": Number(0, 1 << 63, int),
+DTYPE = Either("float32", "float64")
+COUNT = Number(0, 1 << 63, int)
+NETWORK: Form = {
+    "blocks": [(str, dict, Either(*ACTIVATIONS, None))], "loss": Either(*LOSSES), "dtype": DTYPE, "embedding?": dict,
 }  # fmt: skip
+OWN_MODEL: Form = {
+    "model": {"name": str, "options": dict, "shapes": {str: [COUNT]}, "code": {"python": str, "sha256": str}}, "dtype": DTYPE,
+    "data": {
+        "features": COUNT, "outputs": COUNT, "classes": Either(None, COUNT), "image_shape": Either(None, (COUNT, COUNT)),
+    },
+}  # fmt: skip
+HEADER: Form = {"network": Either(NETWORK, OWN_MODEL), "about": dict, "seed?": COUNT}
 
 
 def save_model(
     path: str | os.PathLike[str],
-    network: Network | Recommender,
+    network: Any,
     params: Any,
     about: Mapping[str, Any] | None = None,
     arrays: Mapping[str, Array] | None = None,
 ) -> None:
     """Write network, params (shape (size,)) and `about` (JSON values) to `path`; no suffix is added.
 
-    The params of a recommender may be `SparseParameters`; then the file contains only their rows.
+    `network`: an objective that describes itself as plain values (`to_plain`). The params of a recommender may be
+    `SparseParameters`; then the file contains only their rows.
 
     `arrays`: further arrays that the model needs, such as `mean` and `scale` of the standardised inputs. They are added
     to the arrays in `about["arrays"]`, which are saved so that a loaded model can be saved again. Raises `BadInput` if
     a value cannot be saved or the file cannot be written.
     """
-    if not isinstance(network, Network | Recommender):
-        raise BadInput(f"Only a Network or a Recommender can be saved, not a {type(network).__name__}.")
+    if not hasattr(network, "to_plain"):
+        raise BadInput(f"A {type(network).__name__} predicts nothing and cannot be saved.")
     _check_params(network, params)
     about = dict(about or {})
     more = {PREFIX + k: np.asarray(v) for k, v in {**about.pop("arrays", {}), **(arrays or {})}.items()}
@@ -63,7 +69,7 @@ def save_model(
             raise BadInput(
                 f"The array {shown(name[len(PREFIX) :])} has dtype {array.dtype}; numbers or text are needed."
             )
-    header = {"kind": KIND, "format": FORMAT, "network": _describe(network), "about": about}
+    header = {"kind": KIND, "format": FORMAT, "network": network.to_plain(), "about": about}
     if isinstance(params, SparseParameters):
         more |= {"ids": params.ids}
         header["seed"], params = params.seed, params.values
@@ -78,17 +84,21 @@ def save_model(
         raise BadInput(f"{shown(str(path))} cannot be written: {reason(why)}.") from None
 
 
-def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:
+def load_model(
+    path: str | os.PathLike[str], own_model: Callable[[dict[str, Any] | None], Any] = lambda saved: None
+) -> tuple[Any, Any, dict[str, Any]]:  # fmt: skip
     """Return (network, params, about) as they were saved; further arrays are in the dict `about["arrays"]`.
 
-    Raises `BadInput` if the file is missing, damaged, not a labkit model, or of another format.
+    `own_model(saved)`: makes the objective of a user's model from its plain values, because a file contains no code; it is called
+    with None for another network. Raises `BadInput` if the file is missing, damaged, not a labkit model, or of another format.
     """
     with open_arrays(path, "a labkit model", ratio=1) as file:
         header: Any = file.read_json("header", {"kind": KIND, "format": int})
         check_format(shown(as_path("path", path)), header["format"], FORMAT)
         check(header, HEADER, "header")
+        own = own_model(header["network"] if "model" in header["network"] else None)
         try:
-            network = _rebuild(header["network"])
+            network = _rebuild(header["network"]) if own is None else own
         except BadInput as error:  # its layers do not fit each other
             raise Mismatch(f"header.network: {str(error).rstrip('.')}") from None
         params: Any = file.read("params", ArrayForm(network.dtype, (None if "seed" in header else network.size,)))
@@ -101,29 +111,14 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:
     return network, params, {**header["about"], "arrays": arrays}
 
 
-def _check_params(network: Network | Recommender, params: Any) -> None:
+def _check_params(network: Any, params: Any) -> None:
     """Raise `BadInput` if these are not parameters of this network."""
     if not isinstance(params, SparseParameters):
         check_vector("params", params, network.size, network.dtype)
-    elif not isinstance(network, Recommender) or params.bag != network.bag:
+    elif params.bag != getattr(network, "bag", None):
         raise BadInput(f"These are rows of another table than that of {shown(network)}.")
     else:
         check_vector("the dense part", params.dense, network.tower.size, network.dtype)
-
-
-def _describe(network: Network | Recommender) -> dict[str, Any]:
-    """Return the network as JSON values, from which `_rebuild` makes an equal network."""
-    if isinstance(network, Recommender):
-        return {"embedding": dataclasses.asdict(network.bag), **_describe(network.tower)}
-    activations = {kind: name for name, (kind, _) in ACTIVATIONS.items()}
-    losses: dict[Any, str] = {kind: name for name, kind in LOSSES.items()}
-    if type(network.loss) not in losses:
-        raise BadInput(f"A network with the loss {network.loss!r} cannot be saved, only one of {', '.join(LOSSES)}.")
-    blocks = [
-        [b.name, dataclasses.asdict(b.dense), activations[type(b.activation)] if b.activation else None]
-        for b in network.blocks
-    ]
-    return {"blocks": blocks, "loss": losses[type(network.loss)], "dtype": str(network.dtype)}
 
 
 def _rebuild(about: dict[str, Any]) -> Any:

@@ -18,7 +18,7 @@ from ..errors import BadInput, nearest, shown
 from .layers import Dense, Layer, ReLU, Tanh
 from .layout import ParameterLayout
 from .losses import Loss, SoftmaxCrossEntropy, SquaredError
-from .objective import Array, check_rows, check_vector
+from .objective import Array, ScoredObjective, check_rows, check_vector
 
 ACTIVATIONS: dict[str, tuple[type[ReLU] | type[Tanh], str]] = {"relu": (ReLU, "he"), "tanh": (Tanh, "glorot")}
 LOSSES: dict[str, type[SoftmaxCrossEntropy] | type[SquaredError]] = {
@@ -153,7 +153,7 @@ class Stage:
         return dy
 
 
-class Network(Stage):
+class Network(Stage, ScoredObjective):
     """The stage of all blocks, with a loss. It is an `Objective`.
 
     x: (batch, inputs) in the network's dtype (another dtype is converted, which makes a copy in each call). y: as the
@@ -201,6 +201,26 @@ class Network(Stage):
         starts = [own.start for own in self.layout.groups().values()]
         return tuple(Stage([block], str(self.dtype), i, starts[i]) for i, block in enumerate(self.blocks))
 
+    @property
+    def architecture(self) -> str:
+        """Widths, activations and loss: `64-128-10, relu, cross-entropy`."""
+        widths = "-".join(str(width) for width in [self.inputs, *(b.dense.outputs for b in self.blocks)])
+        activations = dict.fromkeys(type(b.activation).__name__.lower() for b in self.blocks if b.activation)
+        losses = [name for name, loss in LOSSES.items() if isinstance(self.loss, loss)]
+        return ", ".join([widths, *activations, *losses])
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the network as JSON values. Raises `BadInput` if its loss has no name."""
+        activations = {kind: name for name, (kind, _) in ACTIVATIONS.items()}
+        losses: dict[Any, str] = {kind: name for name, kind in LOSSES.items()}
+        if type(self.loss) not in losses:
+            raise BadInput(f"A network with the loss {self.loss!r} cannot be saved, only one of {', '.join(LOSSES)}.")
+        blocks = [
+            [b.name, dataclasses.asdict(b.dense), activations[type(b.activation)] if b.activation else None]
+            for b in self.blocks
+        ]
+        return {"blocks": blocks, "loss": losses[type(self.loss)], "dtype": str(self.dtype)}
+
     def gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
         """Return the mean loss and write its gradient to `out`. Allocates nothing of the size of the parameters."""
         check_vector("params", params, self.size, self.dtype)
@@ -215,21 +235,7 @@ class Network(Stage):
             self._layers[0].parameter_gradient(saved[0], dy, out[self._slices[0]])
         return value
 
-    def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
-        scores = self.scores(params, x)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.loss.evaluate(scores, self.loss.check(y, len(scores), self.outputs))
-
-    def predict(self, params: Array, x: Array) -> Array:
-        """Return labels, shape (n,), int64; for a regression values, shape (n, outputs)."""
-        return self.loss.predict(self.scores(params, x))
-
-    def predict_proba(self, params: Array, x: Array) -> Array:
-        """Return probabilities, shape (n, outputs); rows add up to 1. Raises `BadInput` for a regression."""
-        return self.loss.probabilities(self.scores(params, x))
-
     def scores(self, params: Array, x: Array) -> Array:
-        """Return the values of the output layer, shape (n, outputs), before softmax; not finite where they overflow."""
         check_vector("params", params, self.size, self.dtype)
         x = check_rows(x, self.inputs, self.dtype)
         scores = np.empty((len(x), self.outputs), self.dtype)

@@ -7,14 +7,19 @@ same call with the same arguments always returns the same result.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BadInput
+from ..formatting import bytes_text, count_text
 from .layout import ParameterLayout
+
+if TYPE_CHECKING:
+    from .losses import Loss
 
 Array = NDArray[Any]
 
@@ -51,15 +56,22 @@ class Objective(Protocol):
     `stages`: the smallest parts whose gradients can be computed separately: forward from the first to the last, then `loss`,
     then backward from the last to the first. They compute the same bits as `gradient`, whether they are on several machines
     (pipelines) or on one (gradients that are sent while the backward pass goes on). If empty, there is one piece.
+
+    `stochastic`: whether `gradient` has another argument, the random stream from which it draws, as for dropout.
     """
 
     size: int
     dtype: np.dtype[Any]
     layout: ParameterLayout
+    stochastic: bool
 
     @property
     def stages(self) -> Sequence[ObjectiveStage]:
         """The stages, in forward order, which together have all parameters; or ()."""
+
+    @property
+    def architecture(self) -> str:
+        """The architecture as text: `64-128-10, relu, cross-entropy`."""
 
     def start(self, seed: int) -> Array:
         """Return a new vector of initial parameters, shape (size,), which depends on `seed` only."""
@@ -78,6 +90,36 @@ class Objective(Protocol):
 
     def predict_proba(self, params: Array, x: Array) -> Array:
         """Return the probabilities of the classes, shape (n, classes). Raises `BadInput` if there are no classes."""
+
+
+class ScoredObjective(ABC):
+    """An objective whose evaluations and predictions follow from its scores and its `loss`.
+
+    `inputs`: columns of x. `outputs`: columns of the scores. `takes_ids`: whether x contains ids, which are not standardised.
+    """
+
+    inputs: int
+    outputs: int
+    loss: Loss
+    takes_ids = False
+    stochastic = False
+
+    @abstractmethod
+    def scores(self, params: Any, x: Array) -> Array:
+        """Return the outputs of the model, shape (n, outputs), before softmax; not finite where they overflow."""
+
+    def evaluate(self, params: Any, x: Array, y: Array) -> tuple[float, float | None]:
+        scores = self.scores(params, x)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.loss.evaluate(scores, self.loss.check(y, len(scores), self.outputs))
+
+    def predict(self, params: Any, x: Array) -> Array:
+        """Return labels, shape (n,), int64; for a regression values, shape (n, outputs)."""
+        return self.loss.predict(self.scores(params, x))
+
+    def predict_proba(self, params: Any, x: Array) -> Array:
+        """Return probabilities, shape (n, outputs); rows add up to 1. Raises `BadInput` for a regression."""
+        return self.loss.probabilities(self.scores(params, x))
 
 
 class StageSequence:
@@ -123,6 +165,12 @@ def represented(objective: Any) -> Any:
     return objective.network if isinstance(objective, NullObjective) else objective
 
 
+def size_text(objective: Objective) -> str:
+    """Return the number of parameters, and their size: `9,610 parameters, 38.4 kB as float32`."""
+    size = bytes_text(objective.size * objective.dtype.itemsize)
+    return f"{count_text(objective.size, 'parameter')}, {size} as {objective.dtype}"
+
+
 def check_vector(what: str, vector: Array, size: int, dtype: np.dtype[Any]) -> None:
     """Raise `BadInput` unless `vector` is contiguous and has this size and dtype; others would be copied in every call."""
     if vector.shape != (size,) or vector.dtype != dtype:
@@ -155,6 +203,8 @@ class NullObjective:
         self, size: int, layout: ParameterLayout | None = None, dtype: str = "float32", network: Any = None
     ) -> None:
         self.network = network  # the represented network: only its structure is used, nothing is computed with it
+        self.architecture = type(self).__name__ if network is None else network.architecture
+        self.stochastic = False  # no random number is drawn
         self.layout = ParameterLayout({"null": (size,)}) if layout is None else layout
         if self.layout.size != size:
             raise BadInput(f"NullObjective: size={size}, but its layout describes {self.layout.size} parameters.")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, shown
+from ..formatting import count_text
 from .layout import ParameterLayout
 from .objective import Array, check_rows, check_vector
 
@@ -36,6 +37,8 @@ class QuadraticObjective:
         self.size = self.curvature.size
         self.layout = ParameterLayout({"quadratic.weight": (self.size,)})
         self.stages = ()
+        self.stochastic = False
+        self.architecture = f"quadratic function of {count_text(self.size, 'dimension')}"
         begin = np.array(start, self.dtype)
         if begin.shape not in ((), (self.size,)) or not np.isfinite(begin).all():
             raise BadInput(

@@ -13,6 +13,7 @@ for recommender systems", 2016; Naumov et al., "Deep learning recommendation mod
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -21,18 +22,20 @@ from ..errors import BadInput
 from .embedding import EmbeddingBag, check_ids
 from .layout import ParameterLayout
 from .network import ROWS_AT_ONCE, Network
-from .objective import Array, check_vector
+from .objective import Array, ScoredObjective, check_vector
 from .rows import SparseParameters
 
 DENSE_BYTES = 256_000_000  # the largest whole vector of a model that dense strategies accept
 
 
-class Recommender:
+class Recommender(ScoredObjective):
     """An `Objective`. x: (batch, fields) ids; y: (batch,) labels 0 or 1.
 
     `bag`: the embedding table. `tower`: the dense layers and the loss, a `Network`. `start` returns and `gradient`
     takes the whole vector. `evaluate`, `predict` and `predict_proba` take the whole vector or `SparseParameters`.
     """
+
+    takes_ids = True
 
     def __init__(
         self, rows: int, columns: int, fields: int, hidden: tuple[int, ...] = (), activation: str = "relu",
@@ -54,10 +57,20 @@ class Recommender:
         self.bag, self.tower = bag, tower
         self.dtype: np.dtype[Any] = tower.dtype
         self.loss = tower.loss
+        self.inputs, self.outputs = bag.fields, tower.outputs
         self.layout = ParameterLayout({"embedding.weight": bag.shapes["weight"], **tower.layout.shapes})
         self.size = self.layout.size
         self.stages = ()  # a table whose rows are scattered over servers has no place between two layers
         self.multiply_adds = bag.multiply_adds + tower.multiply_adds
+
+    @property
+    def architecture(self) -> str:
+        """The table, and the dense layers behind it."""
+        return f"embedding table {self.bag.rows:,} x {self.bag.columns}, then {self.tower.architecture}"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the model as JSON values."""
+        return {"embedding": dataclasses.asdict(self.bag), **self.tower.to_plain()}
 
     # the whole vector -------------------------------------------------------------------------------------------------
 
@@ -101,21 +114,8 @@ class Recommender:
 
     # answers ----------------------------------------------------------------------------------------------------------
 
-    def evaluate(self, params: Any, x: Array, y: Array) -> tuple[float, float | None]:
-        scores = self.scores(params, x)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.loss.evaluate(scores, self.loss.check(y, len(scores), 2))
-
-    def predict(self, params: Any, x: Array) -> Array:
-        """Return 1 where a click is more probable than no click, else 0; shape (n,), int64."""
-        return self.loss.predict(self.scores(params, x))
-
-    def predict_proba(self, params: Any, x: Array) -> Array:
-        """Return the probabilities of no click and of a click, shape (n, 2)."""
-        return self.loss.probabilities(self.scores(params, x))
-
     def scores(self, params: Any, x: Array) -> Array:
-        """Return the values of the tower's output layer, shape (n, 2), before softmax; not finite where they overflow."""
+        """Return the values of the tower's output layer. `params`: the whole vector, or `SparseParameters`."""
         x = check_ids(x, self.bag.fields, self.bag.rows)
         sparse = isinstance(params, SparseParameters)
         if not sparse:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -179,7 +179,8 @@ Contribution = Push | Gradient  # a shard applies pushes of other roles, or grad
 
 class Model(Part):
     """The network of a worker: computes gradients and numbers them. `parts`: for each shard, the slice of the vector that it
-    owns. `compressor`: encodes the gradients that are sent; None: no compression.
+    owns. `compressor`: encodes the gradients that are sent; None: no compression. `stream`: returns the random stream of gradient
+    number (i,), for an objective that draws from it.
     """
 
     work: ClassVar[Work] = "gradient"
@@ -187,8 +188,9 @@ class Model(Part):
     def __init__(
         self, objective: Any, recorder: Recorder, clock: Any, parts: Sequence[slice], *, clip_norm: float | None = None,
         norms_every: int = 0, compressor: Compressor | None = None,
+        stream: Callable[[tuple[int, ...]], np.random.Generator] | None = None,
     ):  # fmt: skip
-        self.compressor = compressor
+        self.compressor, self.stream = compressor, stream
         self.objective, self.recorder, self.clock, self.parts = objective, recorder, clock, tuple(parts)
         self.clip_norm, self.norms_every = clip_norm, norms_every
         self.layers = list(enumerate(objective.layout.groups().values()))
@@ -207,7 +209,7 @@ class Model(Part):
             return Gradient(self.null_values, step, parameters.read, batch.samples, self.parts, compressor=compressor)
         like = parameters.values
         values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # reused when unreferenced
-        loss = self.objective.gradient(parameters.values, batch.x, batch.y, values)
+        loss = self.compute(parameters.values, batch, step, values)
         counters.computed = step + 1
         # The whole vector, in the worker, so that the result does not depend on the number of shards.
         if self.clip_norm is not None:
@@ -215,6 +217,15 @@ class Model(Part):
         if self.measures(step):
             record_norms(self.recorder, self.clock(), step, self.layers, values, parameters.values)
         return Gradient(values, step, parameters.read, batch.samples, self.parts, loss, compressor=compressor)
+
+    def compute(self, params: np.ndarray, batch: Any, step: int, out: np.ndarray) -> float:
+        """Compute gradient number `step` of the objective in `out`. Returns the mean loss."""
+        arguments = (params, batch.x, batch.y, out)
+        if self.objective.stochastic:
+            assert self.stream is not None
+            arguments = (*arguments, self.stream((step,)))  # type: ignore[assignment]
+        loss: float = self.objective.gradient(*arguments)
+        return loss
 
     def cancelled(self) -> None:
         """Record a gradient whose computation was cancelled. It counts as computed and as dropped ("cancelled")."""

@@ -97,9 +97,9 @@ class LayerwiseModel(Part):
         """Compute all stages and the loss, whose derivative is stored; returns the mean loss."""
         x, self._saved = StageSequence(self.stages).forward(self._params, batch.x)
         objective = self.model.objective
+        self._dy = np.empty_like(x)  # the last stage may have saved x
         with np.errstate(over="ignore", invalid="ignore"):
-            loss: float = objective.loss.gradient(x, objective.loss.check(batch.y, *x.shape), x)
-        self._dy = x
+            loss: float = objective.loss.gradient(x, objective.loss.check(batch.y, *x.shape), self._dy)
         return loss
 
     def backward(self, piece: GradientPiece) -> None:
@@ -108,8 +108,7 @@ class LayerwiseModel(Part):
         assert gradient is not None
         if not model.null:
             if piece.stage is None:
-                batch = self._batch
-                gradient.loss = model.objective.gradient(self._params, batch.x, batch.y, gradient.values)
+                gradient.loss = model.compute(self._params, self._batch, gradient.step, gradient.values)
             else:
                 stage, saved = self.stages[piece.stage], self._saved.pop()
                 out = gradient.values[piece.part]

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self
 
+from ..formatting import call_text
+
 OptionValue = bool | int | float | str | None
 Box = tuple[int, int, int, int, int]  # offset, rows, stride, low, high: see `labkit.nn.index_sets`
 SIMULATED_ONLY = ("latency", "bandwidth", "cores", "restart_after", "checkpoint_time", "evaluation_time")
@@ -60,13 +62,20 @@ class RecordedProblem(RecordedPart):
     timing_only: bool = False  # no gradient was computed, and nothing was evaluated
     options: Mapping[str, OptionValue] = field(default_factory=dict)  # of the data set
     curvature: tuple[float, float] | None = None  # smallest and largest, of a quadratic bowl
+    model: Mapping[str, Any] | None = None  # of the user, instead of a network: its name, options and shapes
+
+    @property
+    def architecture(self) -> tuple[str, str]:
+        """The option that decides the model, and its value: ("hidden", "64x32") or ("model", "CNN(channels=8)")."""
+        if self.model is None:
+            return "hidden", "x".join(map(str, self.hidden))
+        return "model", call_text(self.model["name"], self.model["options"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the part as JSON values, with `curvature` only if it is known."""
-        plain = super().to_dict()
-        if self.curvature is None:
-            del plain["curvature"]
-        return plain
+        """Return the part as JSON values, with `curvature` and `model` only if it has them, and a model instead of a network."""
+        without = {name for name in ("curvature", "model") if getattr(self, name) is None}
+        without |= set() if self.model is None else {"hidden", "activation"}
+        return {name: value for name, value in super().to_dict().items() if name not in without}
 
 
 @dataclass(frozen=True, kw_only=True)

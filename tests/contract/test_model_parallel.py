@@ -208,7 +208,7 @@ def test_impossible_shapes_are_refused_before_anything_starts(strategy, workers,
      (TensorParallel(), "splits the weights of dense layers"), (Hybrid(split="tensor"), "splits")],
 )  # fmt: skip
 def test_a_model_without_layers_is_refused(strategy, what):
-    with pytest.raises(lk.BadInput, match=f"{strategy.name} {what}.*; quadratic function of 1 dimension"):
+    with pytest.raises(lk.BadInput, match=f"{strategy.name} {what}.*: quadratic function of 1 dimension"):
         lk.train(lk.Problem("quadratic"), strategy, lk.SimulatedCluster(workers=4), lk.Budget(updates=1))
 
 

@@ -133,7 +133,7 @@ def test_foreign_and_older_files_are_refused(tmp_path):
 
 def test_models_that_cannot_be_saved_are_refused_without_a_file(tmp_path):
     net = Network.mlp(3, (), 2)
-    with pytest.raises(BadInput, match="Only a Network"):
+    with pytest.raises(BadInput, match="A QuadraticObjective predicts nothing and cannot be saved"):
         save_model(tmp_path / "m", QuadraticObjective([1.0]), np.ones(1))
     with pytest.raises(BadInput, match="vector of shape"):
         save_model(tmp_path / "m", net, np.ones(3, np.float32))

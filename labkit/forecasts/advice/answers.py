@@ -14,6 +14,8 @@ from ...formatting import time_text as t
 from ..steady_state import PRECISION
 from .inputs import Inputs
 
+ALL_REDUCE = ("RingAllReduce", "HalvingDoubling", "BucketedAllReduce")
+
 
 def three_answers(f: Inputs, rows: Sequence[Any]) -> tuple[str, str, str]:
     """Return the answers (dense or sparse, server or all-reduce, split or whole), from sorted forecasts."""
@@ -46,7 +48,7 @@ def dense_or_sparse(f: Inputs, rows: Sequence[Any]) -> str:
     """
     if f.density >= 1:
         return "Dense: a batch's gradient touches every parameter (density 1)."
-    sparse, dense = _first(rows, "SparsePS"), _first(rows, "RingAllReduce", "HalvingDoubling", "SyncPS")
+    sparse, dense = _first(rows, "SparsePS"), _first(rows, *ALL_REDUCE, "SyncPS")
     touched = f"a batch touches {f.density:.3g} of {bytes_text(f.model)}"
     if sparse is None or dense is None:
         side = "below" if f.density < 1 / f.n else "not below"
@@ -63,7 +65,7 @@ def dense_or_sparse(f: Inputs, rows: Sequence[Any]) -> str:
 
 def server_or_all_reduce(f: Inputs, rows: Sequence[Any]) -> str:
     """Return the answer to "server or all-reduce?". It compares synchronous strategies, which compute the same updates."""
-    server, ring = _first(rows, "SyncPS"), _first(rows, "RingAllReduce", "HalvingDoubling")
+    server, ring = _first(rows, "SyncPS"), _first(rows, *ALL_REDUCE)
     if server is None or ring is None:
         return f"Only one of them was given; the fastest strategy is {rows[0].label}, {t(rows[0].step)} per step."
     verdict = "Either" if _same_time(ring, server) else "All-reduce" if ring.step < server.step else "Server"

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...engines.base import Cluster, VirtualTimeEngine
 from ...engines.distributions import Deterministic
-from ...errors import ClusterError
+from ...errors import BadInput, ClusterError
 from ...problem import Problem
 from ...roles.budget import Budget
 from ...run import Run, train
@@ -111,6 +111,11 @@ class AppliedGradients:
 
 def variants(problem: Problem) -> list[Problem]:
     """Return the problem and five variants of it, whose networks and batches are smaller and larger."""
+    if problem.model is not None:
+        raise BadInput(
+            "calibrate measures networks of several widths, and a model of your own has one size: give a problem with hidden=; "
+            "its costs of messages and updates hold for a model of the same number of parameters."
+        )
     widths = problem.hidden or (64,)
     batch = problem.batch_size
     wider = tuple(2 * width for width in widths)

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from ...errors import BadInput, shown
-from ...nn import network_text
 from ...nn.index_sets import Boxes
 from ...nn.objective import ObjectiveStage
 from .stages import PipelineStage
@@ -41,8 +40,8 @@ def stages_of(objective: Any, who: str) -> Sequence[ObjectiveStage]:
     stages: Sequence[ObjectiveStage] = objective.stages
     if not stages:
         raise BadInput(
-            f"{who} cuts a model into stages, as a network between its layers; {network_text(objective)} has none. Use a model "
-            "with stages, or a strategy that keeps the model whole, as SyncPS."
+            f"{who} cuts a model into stages, as a network between its layers, and this one has none: {objective.architecture}. "
+            "Use a model with stages, or a strategy that keeps the model whole, as SyncPS."
         )
     return stages
 

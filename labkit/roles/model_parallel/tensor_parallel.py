@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BadInput
-from ...nn import Network, network_text
+from ...nn import Network
 from ...nn.index_sets import Boxes
 from ...nn.objective import represented
 from ...nn.split import boxes_of, split_pairs
@@ -92,8 +92,8 @@ def tensor_parallel_parts(strategy: Any, problem: Any, ranks: int) -> tuple[list
     network = represented(problem.objective())
     if not isinstance(network, Network):
         raise BadInput(
-            f"{strategy.name} splits the weights of dense layers, by columns and by rows; {network_text(network)} is not made of "
-            "them. Use a problem with a network of dense layers, or a strategy that keeps every layer whole, as SyncPS."
+            f"{strategy.name} splits the weights of dense layers, by columns and by rows, and this model is not made of them: "
+            f"{network.architecture}. Use a network of dense layers, or a strategy that keeps every layer whole, as SyncPS."
         )
     parts = [boxes_of(split_pairs(network, rank, ranks)) for rank in range(ranks)]
     return parts, [partial(TensorRank, ranks)] * ranks
