@@ -249,8 +249,8 @@ def _classes_without_samples(classes: int, *labels: np.ndarray) -> str:
         else "np.unique(y, return_inverse=True)[1]"
     )
     return (
-        f"y: the labels are ids from 0 to {classes - 1}, and no sample has {few}: {classes} classes. If there are fewer, give "
-        f"{remedy}; if it is right, classes={classes}."
+        f"y: the labels are ids from 0 to {classes - 1}, and no sample has {few}: {classes} classes. If there are fewer, number "
+        f"them from 0 ({remedy}); if it is right, classes={classes}."
     )
 
 
