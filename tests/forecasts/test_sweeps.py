@@ -130,7 +130,7 @@ def test_a_run_that_fails_is_a_row_with_its_error_and_is_executed_again(tmp_path
     ({"seeds": [1, 1]}, "twice"),
     ({"strategies": []}, "give at least one"),
     ({"strategies": ["asink-ps"]}, "async-ps"),
-    ({"strategies": [3]}, "give a lk.Strategy or its name"),
+    ({"strategies": [3]}, "give a lk.Strategy, as"),
     ({"clusters": ["here"]}, "give a lk.SimulatedCluster or a lk.DaskCluster"),
     ({"budgets": 3}, "give a lk.Budget"),
     ({"strategies": ["async-ps", "async-ps"]}, "AsyncPS with the same settings and seed 3 twice"),
