@@ -99,7 +99,9 @@ def problems(draw):
     options = draw(some(known))
     if data == "quadratic" and draw(st.booleans()):
         options["curvature"] = tuple(draw(st.lists(st.floats(0.1, 10), min_size=2, max_size=3)))
-    given = {name: k for name, k in options_of(lk.Problem).items() if name not in ("data", "hidden", "options")}
+    given = {
+        name: k for name, k in options_of(lk.Problem).items() if name not in ("data", "hidden", "options", "model")
+    }
     hidden = draw(st.lists(st.integers(1, 100_000), max_size=3))
     return lk.Problem(data, hidden=tuple(hidden), options=options, **draw(some(given)))
 

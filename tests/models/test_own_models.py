@@ -14,6 +14,7 @@ import labkit as lk
 from labkit.engines.storage.store import Store
 from labkit.manifest import load_manifest
 from labkit.serialization import fingerprint
+from labkit.spec import RunSpec
 from tests.models.own_models import CNN, MLP, Dropout, Linear, StagedMLP
 
 pytestmark = pytest.mark.simulated
@@ -155,6 +156,15 @@ def test_the_header_of_a_trace_names_the_model(tmp_path):
         assert trace.header.problem.model["shapes"]["output.bias"] == (10,)
     assert "hidden" not in runs[0].trace.header.problem.to_dict()
     assert "model" not in runs[2].trace.header.problem.to_dict()
+
+
+def test_a_specification_keeps_a_model_and_has_no_text_of_it():
+    spec = RunSpec(own(CNN())).changed(strategy="pipeline", workers=3)  # which suggests layers for a network
+    assert spec.problem.model == CNN()
+    assert spec.to_dict()["problem"]["custom"] == "CNN"
+    with pytest.raises(lk.BadInput, match="has no short text"):
+        spec.write("model")
+    assert RunSpec(NETWORK).read("model", RunSpec(NETWORK).write("model")) is None
 
 
 # saving ---------------------------------------------------------------------------------------------------------------
