@@ -311,7 +311,7 @@ def test_communications_and_pieces_are_recorded_alike(engine):
         who, number, start, end, hidden = trace.column("communications", "role", "number", "start", "end", "hidden")
         own = who == worker
         assert number[own][:12].tolist() == [0, 1, 2, 3] * 3
-        for begin, over, told in np.stack([start, end, hidden], axis=1)[own].tolist():
+        for begin, over, told in np.stack([start, end, hidden], axis=1)[own][:12].tolist():
             shared = np.minimum(spans[mine, 2], over) - np.maximum(spans[mine, 1], begin)
             assert told == np.maximum(shared, 0).sum()
             assert 0 <= told <= over - begin
