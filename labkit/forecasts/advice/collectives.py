@@ -154,7 +154,7 @@ def _bucketed(strategy: Any, f: Inputs) -> ClosedForm:
 
 
 def _fsdp(strategy: Any, f: Inputs) -> ClosedForm:
-    layers, share = len(f.objective.layout.groups()), 3 * (f.n - 1) / f.n
+    layers, share = len(f.objective.stages), 3 * (f.n - 1) / f.n
     longest, mean = slowest(f)
     latency = 3 * layers * (f.n - 1) * f.a
     return _form(longest, mean, latency, share * f.m, share * f.model, "c* + 3 L (N-1) a + 3(N-1)/N m")
@@ -187,16 +187,12 @@ def _sparse_messages(strategy: Any, f: Inputs) -> int:
     return all_reduce("ring", f.n)[2] if strategy.dense == "all-reduce" else 0
 
 
-def _layers(f: Inputs) -> int:
-    return len(f.objective.layout.groups())
-
-
 MESSAGES: Mapping[type, Callable[[Any, Inputs], int]] = {
     **dict.fromkeys(
         (known.RingAllReduce, known.HalvingDoubling, known.LocalSGD), lambda strategy, f: all_reduce(strategy.algorithm, f.n)[2]
     ),
     known.BucketedAllReduce: lambda strategy, f: len(_buckets(strategy, f)) * all_reduce("ring", f.n)[2],
-    known.FSDP: lambda strategy, f: 3 * _layers(f) * f.n * (f.n - 1),
+    known.FSDP: lambda strategy, f: 3 * len(f.objective.stages) * f.n * (f.n - 1),
     known.TensorParallel: lambda strategy, f: 4 * len(split_pairs(f.objective.network, 0, f.n)) * f.n * (f.n - 1),
     known.Hybrid: _hybrid_messages, known.SparsePS: _sparse_messages,
 }  # fmt: skip
