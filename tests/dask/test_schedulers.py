@@ -63,6 +63,22 @@ def test_an_encrypted_cluster_by_its_client_encrypts_the_connections_of_roles(en
         assert any("ssl" in str(event).lower() for event in events(run, "connection refused"))
 
 
+def test_a_cluster_of_dask_is_taken_as_it_is_with_its_certificates(encrypted):
+    with lk.DaskCluster(encrypted, workers=2, servers=1) as cluster:
+        run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(updates=50), checkpoint=False).wait()
+        assert run.stopped_by == "updates"
+        closes(run)
+        with pytest.raises(
+            lk.BadInput, match=r"11 nodes \(one .* each: 8 workers \+ 2 servers \+ 1 chief\) .* has 4 Dask workers;"
+        ):
+            lk.train("moons", lk.AsyncPS(), cluster.resized(workers=8, servers=2))
+    assert encrypted.status.name == "running"  # it is its owner's
+    with LocalCluster(n_workers=0, dashboard_address=None, silence_logs=50) as closed:
+        pass
+    with pytest.raises(lk.ClusterError, match="LocalCluster is closed"):
+        lk.DaskCluster(closed, workers=1).open()
+
+
 def test_an_encrypted_cluster_without_the_certificate(encrypted):
     with (
         lk.DaskCluster(encrypted.scheduler_address, workers=1) as cluster,

@@ -14,6 +14,7 @@ from concurrent.futures import wait
 from typing import Any
 
 from distributed import Client
+from distributed.deploy import Cluster as DaskDeployment
 
 from ....errors import ClusterError, shown
 from ....interrupts import raise_if_interrupted
@@ -267,19 +268,23 @@ class LocalProcesses(DaskProcesses):
 class ExistingScheduler(DaskProcesses):
     """Dask workers that labkit did not start.
 
-    `target`: the scheduler's address, or a client of the scheduler. A client that was passed is never closed.
+    `target`: the scheduler's address, a client of the scheduler, or a cluster of Dask. What was passed is never closed.
     """
 
     local = False
     recovering = False
 
-    def __init__(self, target: str | Client):
+    def __init__(self, target: str | Client | DaskDeployment):
         self._address = target if isinstance(target, str) else None
+        self._deployment = target if isinstance(target, DaskDeployment) else None
         self.arrived = 0  # number of Dask workers, while a program waits for them
         self.client = target if isinstance(target, Client) else None
+        self._client_was_passed = self.client is not None
 
     @property
     def description(self) -> str:
+        if self._deployment is not None:
+            return f"on {self._deployment.name}"
         return self._address or "on a given client"
 
     @property
@@ -307,6 +312,8 @@ class ExistingScheduler(DaskProcesses):
 
     def connect(self) -> Client:
         """Replace the client by a connected one. Raises `ClusterError` if no scheduler answers."""
+        if self._deployment is not None:
+            return self._connect_to(self._deployment)
         if self._address is None:
             raise ClusterError("The given Client has been closed; make a new one, and a new DaskCluster of it.")
         try:
@@ -320,6 +327,13 @@ class ExistingScheduler(DaskProcesses):
             f"No Dask scheduler answers at {shown(self._address)} within {REACH_S:g} s ({found}). Is the address right, and "
             "the scheduler running (`dask scheduler`)?"
         )
+
+    def _connect_to(self, deployment: DaskDeployment) -> Client:
+        """Return a client of a cluster of Dask, with its certificates."""
+        if not _is_running(deployment):
+            raise ClusterError(f"The given {type(deployment).__name__} is {deployment.status.name}; start another one.")
+        self.client = Client(deployment, set_as_default=False, timeout=REACH_S)
+        return self.client
 
     def provide(self, nodes: int) -> bool:
         """Return False, because labkit starts no process."""
@@ -357,7 +371,7 @@ class ExistingScheduler(DaskProcesses):
     def close(self) -> None:
         """Close the client, unless it was passed as `target`."""
         client = self.client
-        if self._address is not None and client is not None:
+        if client is not None and not self._client_was_passed:
             self.client = None
             _close_in_order("the client", lambda: client.close(timeout=CLOSE_S))
 
@@ -370,7 +384,7 @@ class ExistingScheduler(DaskProcesses):
         return True
 
 
-def _is_running(cluster: OwnCluster | None) -> bool:
+def _is_running(cluster: DaskDeployment | None) -> bool:
     return cluster is not None and cluster.status.name == "running"
 
 

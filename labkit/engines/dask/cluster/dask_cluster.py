@@ -29,10 +29,11 @@ from ...storage.store import Store
 from ..stages import StartProgress
 from ..worker.command_channel import HEARTBEAT_S
 from .dask_connection import DaskConnection
-from .placement import PlacementRule, place
+from .placement import PlacementRule, nodes_text, place
 
 if TYPE_CHECKING:
     from distributed import Client
+    from distributed.deploy import Cluster as DaskDeployment
 
     from ....problem import Problem
     from ....strategies import Strategy
@@ -66,8 +67,9 @@ class DaskCluster(Cluster):
 
     Parameters
     ----------
-    target : str or distributed.Client, optional
-        An existing scheduler: its address ("tcp://host:8786") or a client. By default processes are started on this machine.
+    target : str, distributed.Client or a cluster of Dask, optional
+        An existing scheduler: its address ("tcp://host:8786"), a client, or a cluster, as ``LocalCluster()``. By default
+        processes are started on this machine.
     workers : int, optional
         The number of workers, from 1 to 100,000. By default 4, or as many as fit if this machine is a small container.
     servers : int, optional
@@ -127,7 +129,8 @@ class DaskCluster(Cluster):
     virtual_time = False
 
     def __init__(
-        self, target: str | Client | None = None, *, workers: int | None = None, servers: int | None = DEFAULTS.servers,
+        self, target: str | Client | DaskDeployment | None = None, *,
+        workers: int | None = None, servers: int | None = DEFAULTS.servers,
         pace: Distribution | float | str | None = None, server_time: Distribution | float | str | None = None,
         slow: Mapping[str, float] | None = None, record: bool = DEFAULTS.record,
         dashboard: bool = DEFAULTS.dashboard, may_kill: bool = DEFAULTS.may_kill, patience: float = DEFAULTS.patience,
@@ -347,7 +350,7 @@ class DaskCluster(Cluster):
 
     def _place(self, roles: Any) -> dict[str, str]:
         nodes = tuple(dict.fromkeys(spec.node for spec in roles))
-        there = self._connection.addresses(len(nodes), every=self.place is not None)
+        there = self._connection.addresses(len(nodes), every=self.place is not None, consisting=nodes_text(roles))
         return place(nodes, roles, there, self._connection.usage, self.place)
 
     def resources(self, speeds: bool = True) -> Resources:

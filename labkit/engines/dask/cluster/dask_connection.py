@@ -18,9 +18,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 from distributed import Client
+from distributed.deploy import Cluster as DaskDeployment
 from distributed.utils import in_async_call
 
 from ....errors import BadInput, ClusterError, check_installed, shown
+from ....formatting import count_text
 from ....interrupts import DeferredInterrupt, interrupt_is_pending, raise_if_interrupted
 from ...commands import Stop
 from ..failure_detector import FailureDetector
@@ -70,15 +72,20 @@ open_connections = OpenConnections()
 class DaskConnection:
     """The processes of a cluster, and its runs. Thread-safe.
 
-    `target`: None for processes started by labkit, else a scheduler's address or a `distributed.Client`. `local`:
+    `target`: None for processes started by labkit, else a scheduler's address, a client or a cluster of Dask. `local`:
     whether labkit starts the processes. `usage`: number of roles on each Dask worker, by address. `runs`: the current
     runs.
     """
 
     def __init__(self, target: Any, dashboard: bool = False):
-        if not (target is None or isinstance(target, str | Client)):
+        if not (target is None or isinstance(target, str | Client | DaskDeployment)):
             raise BadInput(
-                f"DaskCluster({shown(target)}): give no argument, a scheduler's address as 'tcp://host:8786', or a Client."
+                f"DaskCluster({shown(target)}): give no argument, a scheduler's address as 'tcp://host:8786', a Client, or a "
+                "cluster of Dask, as LocalCluster()."
+            )
+        if isinstance(target, DaskDeployment) and target.asynchronous:
+            raise BadInput(
+                f"DaskCluster({shown(target)}): this cluster is asynchronous; make it with asynchronous=False."
             )
         if dashboard and target is not None:
             raise BadInput(
@@ -189,8 +196,9 @@ class DaskConnection:
             client = self._processes.client
             return self._processes.connect() if client is None or client.status in ("closed", "closing") else client
 
-    def addresses(self, nodes: int, every: bool = False) -> list[str]:
-        """Return the addresses of `nodes` Dask workers (`every`: of all), least used first.
+    def addresses(self, nodes: int, every: bool = False, consisting: str = "") -> list[str]:
+        """Return the addresses of `nodes` Dask workers (`every`: of all), least used first. `consisting`: what the nodes are, for
+        an error, as "8 workers + 2 servers + 1 chief".
 
         All of them have answered a request, and have the same versions (`check_versions`). A local cluster is enlarged as
         needed. Raises `BadInput` if an existing cluster is too small.
@@ -203,8 +211,9 @@ class DaskConnection:
             if len(found) < nodes and self._processes.provide(nodes + len(self._unresponsive)):
                 found = self._responsive(self.client(), nodes)
             if len(found) < nodes:
-                has = f"the cluster has {len(found)} Dask workers"
-                needs = f"This run has {nodes} nodes (one Dask worker each) and {has}"
+                has = f"the cluster has {count_text(len(found), 'Dask worker')}"
+                of = f": {consisting}" if consisting else ""
+                needs = f"This run has {count_text(nodes, 'node')} (one Dask worker each{of}) and {has}"
                 if self._unresponsive:
                     others = f"{len(self._unresponsive)} more do not answer (frozen, or cut off)"
                     raise ClusterError(f"{needs} that answer; {others}.")

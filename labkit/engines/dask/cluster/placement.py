@@ -14,10 +14,11 @@ placement rule is one of
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ....errors import BadInput, nearest, shown
+from ....formatting import count_text
 from ....roles.layout import RoleSpec
 
 PlacementRule = str | Mapping[str, str] | None
@@ -44,6 +45,15 @@ def check_rule(rule: Any) -> PlacementRule:
     if isinstance(rule, Mapping) and all(isinstance(one, str) and one for pair in rule.items() for one in pair):
         return dict(rule)
     raise BadInput(f"place={shown(rule)} is not allowed; give {ALLOWED}.")
+
+
+def nodes_text(roles: Iterable[RoleSpec]) -> str:
+    """Return what the nodes of these roles are, by the first role on each: "8 workers + 2 servers + 1 chief"."""
+    first: dict[str, str] = {}
+    for role in roles:
+        first.setdefault(role.node, role.kind)
+    kinds = Counter(first.values())
+    return " + ".join(count_text(number, kind) for kind, number in sorted(kinds.items(), key=lambda item: -item[1]))
 
 
 def place(
