@@ -47,7 +47,7 @@ class NumpyStage(HasOptions):
         The layers whose arrays the stage has: ``"conv"`` has the arrays ``"conv.weight"`` and ``"conv.bias"``.
     outputs : int
         The columns of what `forward` returns; for the last stage, the outputs of the data set.
-    multiply_adds : int, optional
+    multiply_adds : int or None, default: None
         The multiplications with addition of one sample, by which stages are divided among workers. By default the number of its
         parameters, as of a dense layer.
 

@@ -100,6 +100,7 @@ def test_list_prints_all_benchmarks_and_an_unknown_name_is_refused_with_them() -
         "recovery",
         "round-trip",
         "slow-worker",
+        "overlap",
         "forecast",
         "forecast-on-hosts",
     ]

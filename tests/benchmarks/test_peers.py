@@ -90,10 +90,19 @@ def test_a_failing_peer_is_reported_and_the_others_are_measured(b: SimpleNamespa
     ]
 
 
+def command_line(process: psutil.Process) -> str:
+    """Return the command of a process; "" if it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def test_a_program_that_times_out_is_killed_with_its_descendants(b: SimpleNamespace) -> None:
     with pytest.raises(b.subprocesses.ProgramFailed, match=r"http\.server timed out after 1 s"):
         b.subprocesses.run_program("http.server", 0, timeout=1.0)
-    assert not [p for p in psutil.Process().children(recursive=True) if "http.server" in " ".join(p.cmdline())]
+    children = psutil.Process().children(recursive=True)
+    assert not [p for p in children if "http.server" in command_line(p)]
 
 
 def test_the_error_of_a_failed_program_has_its_last_output(b: SimpleNamespace) -> None:

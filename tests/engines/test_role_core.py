@@ -28,6 +28,9 @@ class Driver(RoleCore):
     def clock(self):
         return 5
 
+    def computed_until(self, now):
+        return 0
+
     def transmit(self, to, message, category):
         self.transmitted.append((to, type(message).__name__, category))
         return 100

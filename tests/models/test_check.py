@@ -1,7 +1,6 @@
 """Every check of a model finds what it is for, also at the start of a run, and says what to change."""
 
 import threading
-import time
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.models import check
 from tests.models.own_models import CNN, MLP, DenseStage, Dropout, Linear, StagedMLP, softmax_loss
 from tests.refusals import check_refused
 
@@ -140,7 +140,7 @@ class Shared(Linear):
     def gradient(self, p, x, y, g):
         scores = BUFFER[: len(x)]
         np.matmul(x, p["linear.weight"], out=scores)
-        time.sleep(1e-5)  # others run
+        threading.Event().wait(1e-5)  # others run
         scores += p["linear.bias"]
         loss, d = softmax_loss(scores, y)
         g["linear.weight"][...] = x.T @ d
@@ -266,12 +266,11 @@ def test_another_loss_than_the_evaluated_one_is_a_warning():
 
 
 class Slow(Linear):
-    def gradient(self, p, x, y, g):
-        time.sleep(0.07)
-        return super().gradient(p, x, y, g)
+    """Another class than `Linear`, which other tests have checked already."""
 
 
-def test_what_takes_too_long_at_the_start_is_left_out_and_named():
+def test_what_takes_too_long_at_the_start_is_left_out_and_named(monkeypatch):
+    monkeypatch.setattr(check, "AT_START", 0.0)
     problem = lk.Problem("digits", model=Slow())
     with pytest.warns(UserWarning, match=r"Slow: Left out, to begin in time: .*threads"):
         lk.train(problem, lk.SyncPS(), lk.SimulatedCluster(workers=1), lk.Budget(updates=1))

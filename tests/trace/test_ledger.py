@@ -128,7 +128,7 @@ def test_summary_is_json_and_a_running_one_too():
     wanted = (
         "strategy engine workers servers seed updates gradients seconds wall_seconds updates_per_second gradients_per_second "
         "samples_per_second staleness loss accuracy baseline_accuracy time_to_accuracy bytes_sent ledger phases "
-        "parameters_sha256 stopped_by"
+        "communication parameters_sha256 stopped_by"
     )
     for values in (begun, going, done):
         assert list(values) == wanted.split()

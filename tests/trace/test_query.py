@@ -274,7 +274,7 @@ def test_gross_and_net_of_a_run_on_processes_whose_server_is_killed_and_restored
         assert last(Cumulative().gross(trace, trace.now, 1)) + last(Cumulative().gross(trace, trace.now, 2)) == applied
         trace.tables["applies"].skipped = 1
     assert last_reported(trace, trace.now) == trace.counters[0].gradients
-    assert abs(trace.counters[0].gradients - ledger(trace)["applied"]) <= 4  # of the snapshot that was evaluated
+    assert ledger(trace)["applied"] <= trace.counters[0].gradients  # the snapshot that was evaluated may be older
 
 
 # staleness ----------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ ALLOWED = {
     "labkit.course.sandbox.fork_server": (
         "labkit.encoding",
         "labkit.errors",
+        "labkit.formatting",
         "labkit.options",
         "labkit.random_streams",
         "labkit.roles.context",

@@ -171,7 +171,7 @@ def test_a_confined_process_has_loaded_exactly_the_modules_of_the_allow_list(mod
 @pytest.mark.parametrize("module", launch.ALLOWED)
 def test_the_allow_list_has_leaf_modules_of_roles_only(module):
     ours = [name for name in launch.ALLOWED[module] if not name.startswith("labkit.course.")]
-    shared = ("labkit.encoding", "labkit.errors", "labkit.options", "labkit.random_streams")
+    shared = ("labkit.encoding", "labkit.errors", "labkit.formatting", "labkit.options", "labkit.random_streams")
     assert all(name in shared or name.startswith("labkit.roles.") for name in ours)
 
 

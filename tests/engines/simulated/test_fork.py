@@ -33,7 +33,7 @@ def lively(strategy=None, seconds=0.3, faults=()):
 
 def rows_until(trace, t):
     """{table: the rows that had happened at `t` ns, in sorted order}. Rows count from when they were written."""
-    when = {"spans": "end", "messages": "sent"}
+    when = {"spans": "end", "messages": "sent", "communications": "end"}
     made = {}
     for name, table in trace.tables.items():
         rows = table.rows()

@@ -23,7 +23,7 @@ class Plan:
     """The part of a plan that a shard uses."""
 
     def __init__(self, senders, **limits):
-        self.seed, self.limits, self.timing_only = 9, Limits(**limits), False
+        self.seed, self.limits, self.timing_only, self.ledger = 9, Limits(**limits), False, True
         self.role_ids = {"server-0": 0, "worker-0": 1, "worker-1": 2}
         workers = tuple(lk.RoleSpec(f"worker-{i}", "worker", i, f"worker-{i}", data=i) for i in range(senders))
         self.layout = lk.Layout(workers, ("server-0",), ())
