@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 from .errors import BadInput, shown
-from .paths import reason
+from .paths import writing
 
 try:
     import fcntl
@@ -145,10 +145,8 @@ def reserved(paths: Iterable[Path], by: str) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         for path in paths:
             lock = FileLock.of_folder(path) if path.is_dir() else FileLock.of_file(path)
-            try:
+            with writing(path):
                 free = lock.acquire()
-            except OSError as error:
-                raise BadInput(f"{shown(str(path))} cannot be written: {reason(error)}.") from None
             if free is False:
                 raise BadInput(
                     f"{shown(str(path))} is being written by {by} ({lock.holder}); wait for it, or give another name."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from .errors import BadInput, shown
@@ -27,6 +29,15 @@ def as_path(name: str, given: Any) -> str:
     if not possible:
         raise BadInput(f"{name}={shown(given)} is not allowed; no file or folder can have a name with such characters.")
     return path
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Return a context in which the file `path` is written. Raises `BadInput`, which names it, instead of `OSError`."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"{shown(str(path))} cannot be written: {reason(error)}.") from None
 
 
 def reason(error: BaseException) -> str:

@@ -16,10 +16,10 @@ from typing import Any
 import click
 
 from ..engines.commands import Stop
-from ..errors import BadInput, LabkitError, shown
+from ..errors import LabkitError
 from ..files import write_text
 from ..narrative.log import log_lines
-from ..paths import reason
+from ..paths import writing
 from ..progress import Wait, bar_for
 from ..run import Run, train
 from ..spec import RunSpec
@@ -125,10 +125,8 @@ def write(outcome: Outcome, files: ResultFiles) -> None:
     if files.perfetto:
         to_perfetto(trace, files.perfetto)
     if files.log:
-        try:
+        with writing(files.log):
             write_text(files.log, "".join(line + "\n" for line in log_lines(trace)))
-        except OSError as why:
-            raise BadInput(f"{shown(files.log)} cannot be written: {reason(why)}.") from None
     if files.figure:
         from ..views import overview, save
 

@@ -35,7 +35,7 @@ from ..formats import Either, Form, check_format, from_json
 from ..formatting import bytes_text, count_text, number_text
 from ..interrupts import DeferredInterrupt
 from ..options import options_of, write_option
-from ..paths import as_path, reason
+from ..paths import as_path, reason, writing
 from ..problem import Problem
 from ..progress import TaskProgress, bar_for, check_progress
 from ..roles.budget import Budget
@@ -299,10 +299,8 @@ class Sweep:
         writer = csv.DictWriter(text, list(self.rows[0]) if self.rows else [], lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.rows)
-        try:
+        with writing(name):
             write_text(name, text.getvalue())
-        except OSError as error:
-            raise BadInput(f"{shown(name)} cannot be written: {reason(error)}.") from None
         return Path(name)
 
     def to_parquet(self, path: str | Path) -> Path:
@@ -325,10 +323,8 @@ class Sweep:
         """
         check_parquet()
         name, frame = as_path("path", path), self.frame()
-        try:
+        with writing(name):
             frame.to_parquet(name, engine="pyarrow", index=False)
-        except OSError as error:
-            raise BadInput(f"{shown(name)} cannot be written: {reason(error)}.") from None
         return Path(name)
 
     @classmethod
@@ -733,34 +729,25 @@ class _Store:
 
         Raises `BadInput` if the file cannot be written, or if another sweep has opened it. The function raises the same.
         """
-        try:
+        with writing(self.path):
             file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
-        except OSError as error:
-            raise self._unwritable(error) from None
         with file:
             if lock_open_file(file.fileno()) is False:
                 raise BadInput(
                     f"{shown(self.path)} is being written by another sweep; wait for it, or give another name."
                 )
-            try:
+            with writing(self.path):
                 file.seek(0)
                 end = file.read().rfind(b"\n") + 1
                 file.truncate(end)
                 if not end:
                     _append(file, self._header)
-            except OSError as error:
-                raise self._unwritable(error) from None
 
             def write(key: str, row: Mapping[str, Any]) -> None:
-                try:
+                with writing(self.path):
                     _append(file, {"key": key, "row": row})
-                except OSError as error:
-                    raise self._unwritable(error) from None
 
             yield write
-
-    def _unwritable(self, error: OSError) -> BadInput:
-        return BadInput(f"{shown(self.path)} cannot be written: {reason(error)}.")
 
 
 def _append(file: Any, line: Mapping[str, Any]) -> None:

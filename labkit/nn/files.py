@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import BadInput, shown
 from ..files import whole_file
 from ..formats import ArrayForm, Either, Form, Mismatch, Number, check, check_format, open_arrays
-from ..paths import as_path, reason
+from ..paths import as_path, writing
 from .embedding import EmbeddingBag
 from .layers import Dense
 from .network import ACTIVATIONS, LOSSES, Block, Network
@@ -77,11 +77,8 @@ def save_model(
         text = json.dumps(header).encode()
     except (TypeError, ValueError) as why:
         raise BadInput(f"about cannot be written as JSON: {why}.") from None
-    try:
-        with whole_file(as_path("path", path)) as file:
-            np.savez(file, header=np.frombuffer(text, np.uint8), params=params, **more)  # type: ignore[arg-type]
-    except OSError as why:
-        raise BadInput(f"{shown(str(path))} cannot be written: {reason(why)}.") from None
+    with writing(path), whole_file(as_path("path", path)) as file:
+        np.savez(file, header=np.frombuffer(text, np.uint8), params=params, **more)  # type: ignore[arg-type]
 
 
 def load_model(

@@ -20,7 +20,7 @@ from ..errors import BadInput, check_installed, shown
 from ..files import whole_file
 from ..formats import Mismatch, check, check_format, open_arrays
 from ..interrupts import DeferredInterrupt
-from ..paths import as_path, reason
+from ..paths import as_path, writing
 from .events import Event
 from .file_form import ABOUT, COUNTERS, ENDING, EVENTS, FORMAT, HEADER, KIND, check_codes, check_names, table_form
 from .header import TraceHeader
@@ -389,8 +389,5 @@ def _readable(column: Column, values: np.ndarray, names: dict[str, dict[int, str
 @contextlib.contextmanager
 def _new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open the file `path` for writing, see `whole_file`. Raises `BadInput` if it cannot be written."""
-    try:
-        with whole_file(as_path("path", path)) as file:
-            yield file
-    except OSError as why:
-        raise BadInput(f"{shown(str(path))} cannot be written: {reason(why)}.") from None
+    with writing(path), whole_file(as_path("path", path)) as file:
+        yield file

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ..errors import BadInput, shown
-from ..paths import as_path, reason
+from ..paths import as_path, writing
 from ..trace.trace import Trace
 from . import style
 from .panel import Panel, moment
@@ -138,8 +138,6 @@ def save(figure: Figure, path: str | Path) -> Path:
     ending, known = Path(name).suffix.lower().removeprefix("."), figure.canvas.get_supported_filetypes()
     if ending and ending not in known:
         raise BadInput(f"{shown(name)}: a picture's name ends in {', '.join('.' + each for each in sorted(known))}.")
-    try:
+    with writing(name):
         figure.savefig(name, dpi=2 * style.DPI, facecolor=style.PAPER)
-    except OSError as why:
-        raise BadInput(f"{shown(name)} cannot be written: {reason(why)}.") from None
     return Path(name)

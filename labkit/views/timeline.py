@@ -197,20 +197,11 @@ class TimelinePanel(Panel):
         self.words = [style.write(axes, 0, 0, "", style.ORANGE, va="center", zorder=5) for _ in range(MOST_WORDS)]
         self.numbers = [
             style.write(
-                axes,
-                0,
-                0,
-                "",
-                style.INK,
-                NUMBER,
-                ha="center",
-                va="center_baseline",
-                zorder=5,
-                clip_on=True,
+                axes, 0, 0, "", style.INK, NUMBER, ha="center", va="center_baseline", zorder=5, clip_on=True,
                 path_effects=style.halo(2.0),
             )
             for _ in range(MOST_NUMBERS)
-        ]
+        ]  # fmt: skip
         for words in self.words:
             words.set(clip_on=True, path_effects=style.halo())
         self.events = Events(axes, above=True)

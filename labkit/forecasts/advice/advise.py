@@ -115,8 +115,8 @@ class Advice(HasDescription):
 
     Parameters
     ----------
-    rows : tuple of Forecast
-        The forecasts, with the fastest strategy that fits first.
+    rows : tuple of AdviceRow
+        One row per strategy, with the fastest strategy that fits first.
     refused : tuple of tuple
         (strategy, the reason why it cannot run here).
     answers : tuple of str

@@ -21,7 +21,7 @@ from ...formats import Either, Form, Mismatch, Number, check, check_format
 from ...formatting import bytes_text, count_text, listed, time_text
 from ...nn.index_sets import Boxes
 from ...options import check_number
-from ...paths import as_path, reason
+from ...paths import as_path, reason, writing
 from ...problem import Problem
 from ...progress import TaskProgress, bar_for, check_progress
 from ...serialization import from_dict as decoded
@@ -378,10 +378,8 @@ class Calibration:
             If the file cannot be written.
         """
         name = as_path("path", path)
-        try:
+        with writing(name):
             write_text(name, json.dumps(self.to_dict(), indent=1) + "\n")
-        except OSError as error:
-            raise BadInput(f"{shown(name)} cannot be written: {reason(error)}.") from None
         return Path(name)
 
     @classmethod
