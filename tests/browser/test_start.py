@@ -148,8 +148,9 @@ def test_after_a_restart_of_the_kernel_the_last_picture_says_what_to_do(page, ce
     cell = cells["fast"]
     clear(page)
     page.run_and_wait(cell)
-    page.await_kernel("lab.view().t > 2e9")
     page.lab(cell).evaluate("node => node.scrollIntoView()")  # panels that are out of view are not drawn
+    page.await_kernel("lab.view().state == 'over'")
+    page.await_still()  # the pictures before the run, which its beginning clears, are pictures, too
     page.await_panels(least=5)
     page.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:restart-kernel'); }")  # a dialogue follows
     page.page.locator(".jp-Dialog").get_by_role("button", name="Confirm Kernel Restart").click()
