@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import (
     accuracy,
+    binder,
     forecast,
     forecast_on_hosts,
     overlap,
@@ -27,6 +28,7 @@ BENCHMARKS: tuple[Benchmark, ...] = tuple(
         watching,
         simulator,
         startup,
+        binder,
         recovery,
         round_trip,
         slow_worker,

@@ -97,6 +97,7 @@ def test_list_prints_all_benchmarks_and_an_unknown_name_is_refused_with_them() -
         "watching",
         "simulator",
         "startup",
+        "binder",
         "recovery",
         "round-trip",
         "slow-worker",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.binder.session import ROOT, Session, build, groups
+from benchmarks.binder_session import ROOT, Session, build, groups
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import select
 import shutil
 import subprocess
 import sys
 import threading
+import time
 import venv
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-MARK = "LABKIT_TEST_BINDER"
+from .front_end import FrontEnd
+
+ROOT = Path(__file__).resolve().parents[1]
+MARK = "LABKIT_BINDER_SESSION"
 MEMORY = 2 << 30  # memory limit of a session on Binder, bytes
 EVERY = 0.25  # seconds between two samples of the memory
 # at most: to install, to run something, for the last process to go
@@ -88,7 +92,7 @@ def _run(command: list[object], where: Path, variables: dict[str, str], seconds:
 def groups() -> Iterator[list[Path]]:
     """Control groups of one CPU and 2 GB, as far as this user can create them, of version 1 or 2; removed afterwards."""
     top, made = Path("/sys/fs/cgroup"), []
-    name = f"labkit-test-{secrets.token_hex(4)}"
+    name = f"labkit-session-{secrets.token_hex(4)}"
     wanted = [
         (top / "memory" / name, {"memory.limit_in_bytes": str(MEMORY)}),
         (top / "cpu" / name, {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "100000"}),
@@ -121,13 +125,14 @@ class Memory:
     samples: int = 0
     parts: list[tuple[int, str]] = field(default_factory=list)  # (pss, command) at the largest sum
 
-    def look(self, pids: list[int]) -> None:
-        """Add one sample of these processes."""
+    def look(self, pids: list[int]) -> int:
+        """Add one sample of these processes, and return its PSS."""
         found = [(*sums, _command(pid)) for pid in pids if (sums := _private(pid)) is not None]
         self.samples += 1
         self.uss = max(self.uss, sum(uss for _, uss, _ in found))
         if (total := sum(pss for pss, _, _ in found)) > self.pss:
             self.pss, self.parts = total, sorted(((pss, command) for pss, _, command in found), reverse=True)
+        return total
 
     def __str__(self) -> str:
         mega = [f"{pss >> 20} MiB {command}" for pss, command in self.parts]
@@ -160,19 +165,51 @@ class Session:
     """JupyterLab behind `binder/start`, on one CPU; and notebooks that run in it. `memory` is sampled all the time."""
 
     def __init__(self, environment: Environment, control_groups: list[Path]):
-        self.environment, self.memory = environment, Memory()
+        self.environment, self.memory, self.token = environment, Memory(), secrets.token_hex(16)
         self._control_groups, self._mark = control_groups, secrets.token_hex(16)
+        self._log = environment.home / "server.log"
         self._core = min(os.sched_getaffinity(0))
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> Session:
         root = ["--allow-root"] if os.geteuid() == 0 else []
-        options = ["--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", *root]
+        options = ["--no-browser", "--expose-app-in-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", *root]
         self._sampler.start()
-        with (self.environment.home / "server.log").open("w") as log:
-            self.server = self._start(["jupyter-lab", *options], log)
+        with self._log.open("w") as log:
+            self.server = self._start(["jupyter-lab", *options, f"--IdentityProvider.token={self.token}"], log)
         return self
+
+    def address(self) -> str:
+        """Return the address of the server, as soon as it listens. RuntimeError if it has ended."""
+        while self.server.poll() is None:
+            if found := re.search(r"(http://127\.0\.0\.1:\d+/)lab\?token=", self._log.read_text()):
+                return found[1]
+            time.sleep(0.05)
+        raise RuntimeError(f"JupyterLab has ended: {self._log.read_text()[-2000:]}")
+
+    @contextlib.contextmanager
+    def kernel(self) -> Iterator[FrontEnd]:
+        """Start a kernel of the session, and a front end that acknowledges frames. Both end with the context."""
+        from jupyter_client.connect import write_connection_file
+
+        file, connection = write_connection_file(
+            str(self.environment.home / "kernel.json"), key=secrets.token_hex(16).encode()
+        )
+        process = self._start(
+            ["python", "-m", "ipykernel_launcher", "-f", file, "--log-level=ERROR"], subprocess.DEVNULL
+        )
+        try:
+            with contextlib.closing(FrontEnd(connection)) as front_end:
+                front_end.wait_until_ready()
+                yield front_end
+        finally:
+            process.kill()
+            process.wait()
+
+    def pss(self) -> int:
+        """Return the present PSS of all processes of the session, bytes."""
+        return self.memory.look(self._pids())
 
     def run(self, notebook: Path, errors: bool = False) -> str:
         """Run all cells of a notebook of the checkout with nbclient; return the output. AssertionError if one fails.
