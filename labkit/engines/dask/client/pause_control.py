@@ -58,6 +58,7 @@ class StepRequest:
     until: float = 0.0  # deadline of the phase
     versions: dict[str, int] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)  # roles that have not reached their goals
+    disturbed: bool = False  # a role was lost during the step
 
 
 class PauseControl:
@@ -79,6 +80,7 @@ class PauseControl:
         self._sent_at = 0.0
         self._orders = Orders()  # retransmissions
         self._shard_roles = {role.name for role in roles if role.shard is not None}
+        self._restored: set[str] = set()  # or to be restored: their versions are not those of the other shards
         self._synchronized = layout.replication != "local" or all(
             role.computes for role in roles if role.shard is not None
         )
@@ -223,8 +225,9 @@ class PauseControl:
                 self._run_to_goals(step)
 
     def _run_to_goals(self, step: StepRequest) -> None:
-        newest = max(step.versions.values(), default=0)
-        goals = {role: (newest if self._synchronized else version) + 1 for role, version in step.versions.items()}
+        own = self._restored if self._synchronized else self._shard_roles
+        newest = max((version for role, version in step.versions.items() if role not in own), default=0)
+        goals = {role: (version if role in own else newest) + 1 for role, version in step.versions.items()}
         at_least = self._monotonic() + min(step.limit, GRACE_S)  # a step with a short timeout makes progress, too
         step.phase, step.until, step.missing = RUNNING, max(step.deadline, at_least), set(goals)
         self._resume_roles(goals, no_action)
@@ -233,12 +236,16 @@ class PauseControl:
         step = self._step
         if step is not None and step.phase == RUNNING:
             step.missing.discard(role)
-            if not step.missing:
+            if step.disturbed or not step.missing:
                 self._stop_at_goal(step)
 
     def lost(self, role: str) -> None:
-        if self._step is not None and role in self._step.missing:
-            self.reached(role)
+        self._restored.add(role)
+        if self._step is not None:
+            self._step.disturbed = True
+            self._step.versions.pop(role, None)  # that of its next instance is another one
+            if role in self._step.missing:
+                self.reached(role)
 
     def _stop_at_goal(self, step: StepRequest) -> None:
         step.phase = STOPPING

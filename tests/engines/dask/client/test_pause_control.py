@@ -132,6 +132,26 @@ def test_all_shards_step_to_one_version_and_pause(world):
     assert not world.control.stepping
 
 
+@pytest.mark.parametrize("when", ["before the step", "after its answer"])
+def test_a_restored_shard_steps_from_its_own_version(world, when):
+    """The others cannot wait until it has made all updates again: it needs gradients that they would have to answer."""
+    if when == "before the step":
+        world.control.lost("server-0")
+    world.ask("step", None)
+    assert world.answer()["paused"]
+    if when == "after its answer":
+        world.control.version("server-0", 8)
+        world.control.lost("server-0")
+    world.say(2, 9)
+    assert world.answer()["goals"] == {"server-0": 3, "server-1": 10}
+    world.control.reached("server-1")
+    if when == "before the step":
+        assert world.sent == []
+        world.control.reached("server-0")
+    assert world.answer()["paused"]
+    assert world.done == ["step"]
+
+
 @pytest.mark.parametrize(("computes", "goals"), [(True, [6, 6]), (False, [4, 6])], ids=["in step", "by themselves"])
 def test_replicas_that_only_answer_each_other_step_by_themselves(computes, goals):
     world = World("local", computes)
