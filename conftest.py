@@ -132,7 +132,8 @@ def starts_processes(item: pytest.Item) -> bool:
     if item.path.suffix == ".ipynb":
         return _has_processes(item.path)
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    return parameters.get("engine") == "dask" or not PROCESS_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+    fixtures = PROCESS_FIXTURES - parameters.keys()  # a parameter may have the name of one
+    return parameters.get("engine") == "dask" or not fixtures.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 @functools.cache

@@ -76,8 +76,15 @@ def blocks_of(page: Path) -> list[Block]:
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 RUN = [page for page in PAGES if any(block.runs for block in blocks_of(page))]
+PROCESSES = re.compile(r"DaskCluster|lk\.Lab|labkit (train|calibrate)|pytest")
 # without README, see test_readme
 SLOW = [page for page in RUN[1:] if any("slow" in block.marks for block in blocks_of(page))]
+
+
+def layer(page: Path) -> pytest.MarkDecorator:
+    """The layer of the slow examples of a page."""
+    slow = "\n".join(block.code for block in blocks_of(page) if "slow" in block.marks)
+    return pytest.mark.dask if PROCESSES.search(slow) else pytest.mark.simulated
 
 
 def name(page: Path) -> str:
@@ -149,9 +156,8 @@ def test_the_examples_of_a_page_run(page, folder):
             run(block, folder)
 
 
-@pytest.mark.dask
 @pytest.mark.slow
-@pytest.mark.parametrize("page", SLOW, ids=name)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=layer(page), id=name(page)) for page in SLOW])
 def test_the_slow_examples_of_a_page_run(page, folder):
     for block in blocks_of(page):
         if block.runs and ("slow" in block.marks or block.file):
