@@ -194,7 +194,7 @@ def test_a_step_equals_that_of_a_longer_run_with_another_seed(problem, strategy,
     assert row.step == pytest.approx(found, rel=0.035)  # of two estimates with half-widths of 2% and 1.5%
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, slow=1)
 @pytest.mark.parametrize("problem", [FLAT, LAYERS, CLICKS], ids=["flat", "layers", "table"])
 def test_the_first_place_is_that_of_long_runs(problem):
     cluster = lk.SimulatedCluster(**BUSY, server_time=lk.distributions.Exponential(0.002))

@@ -46,7 +46,7 @@ def graded(monkeypatch):
     return of
 
 
-@pytest.mark.sample(0, slow=4)
+@pytest.mark.sample(0, slow=2)
 @pytest.mark.parametrize(("name", "number"), VARIANTS)
 def test_wrong_answers_lose_their_points_and_the_hint_says_why(name, number, graded):
     reference, values = list(drawn(name))[number]
