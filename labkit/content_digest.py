@@ -24,7 +24,7 @@ import platform
 import secrets
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
 import numpy as np
@@ -37,6 +37,7 @@ NOT_CONTENT = frozenset({
     "__annotations_cache__", "__dataclass_fields__", "__dataclass_params__", "__match_args__", "__firstlineno__",
     "__static_attributes__", "__parameters__", "__orig_bases__", "__abstractmethods__", "__slotnames__", "_abc_impl",
 })  # fmt: skip
+MAIN = frozenset({"__main__", "__mp_main__"})
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -53,28 +54,25 @@ def code_digest(value: object) -> dict[str, str]:
     return {"python": python, "sha256": content_digest(value)}
 
 
-def user_modules(value: object) -> set[str]:
-    """Return the names of the modules with a user's code to which a value refers, except `__main__`."""
-    walk = _WalkOfModules()
-    walk.visit(value)
-    return walk.modules - {"__main__", "__mp_main__"}
-
-
-def _is_users(name: object) -> bool:
+def is_users(name: object) -> bool:
     """Return whether the module of this name is neither of labkit nor of Python nor of an installed package."""
-    if not isinstance(name, str) or name in ("__main__", "__mp_main__"):
+    if not isinstance(name, str) or name in MAIN:
         return True
     if name.partition(".")[0] in ("labkit", *sys.stdlib_module_names):
         return False
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return file is None or INSTALLED.isdisjoint(PurePath(file).parts)
+    module = sys.modules.get(name)
+    return not is_installed(getattr(module, "__file__", None), getattr(module, "__path__", ()))
+
+
+def is_installed(file: str | None, folders: Iterable[str] | None) -> bool:
+    """Return whether a module, or a package of these `folders` without a file, is one of an installed package."""
+    return any(not INSTALLED.isdisjoint(PurePath(path).parts) for path in ([file] if file else folders or ()))
 
 
 class _Walk:
-    """A walk through a value and all to which it refers. `modules`: those of a user's code."""
+    """A walk through a value and all to which it refers."""
 
     def __init__(self) -> None:
-        self.modules: set[str] = set()
         self._hash = hashlib.sha256()
         self._code: dict[int, int] = {}  # {id of a visited function, class or module: its number}
         self._path: list[int] = []  # ids of the containers and objects that are being visited
@@ -122,30 +120,27 @@ class _Walk:
 
     def _named(self, kind: str, value: types.FunctionType | type) -> bool:
         """Add the name of a function or class. Returns whether it is a user's, so that its content is added, too."""
-        users = _is_users(value.__module__)
-        if users and isinstance(value.__module__, str):
-            self.modules.add(value.__module__)
+        users = is_users(value.__module__)
         self._add(kind, value.__qualname__ if users else f"{value.__module__}.{value.__qualname__}")
         return users
 
     def _function(self, function: types.FunctionType) -> None:
-        cells = [cell.cell_contents if _is_full(cell) else None for cell in function.__closure__ or ()]
+        cells = [cell.cell_contents if is_full(cell) else None for cell in function.__closure__ or ()]
         if not self._named("function", function):
             return self._all("closure", *cells)
         self._code_object(function.__code__)
         self._all("defaults", function.__defaults__, function.__kwdefaults__, *cells)
-        for name in sorted(set(_globals_of(function.__code__))):
+        for name in sorted(set(globals_of(function.__code__))):
             self._add("global", name)
             if name in function.__globals__:
                 found = function.__globals__[name]
                 self.visit(found)
-                if isinstance(found, types.ModuleType) and _is_users(found.__name__):
+                if isinstance(found, types.ModuleType) and is_users(found.__name__):
                     self._attributes(found, function.__code__)
 
     def _attributes(self, module: types.ModuleType, code: types.CodeType) -> None:
         """Add those attributes of a user's module whose names occur in this code."""
-        self.modules.add(module.__name__)
-        for name in sorted({name for each in _codes(code) for name in each.co_names} & vars(module).keys()):
+        for name in sorted({name for each in nested_codes(code) for name in each.co_names} & vars(module).keys()):
             self._add("attribute", name)
             self.visit(vars(module)[name])
 
@@ -224,18 +219,8 @@ class _Walk:
             self._all("object", *parts)
 
 
-class _WalkOfModules(_Walk):
-    """A walk that makes no digest."""
-
-    def _add(self, *words: str) -> None:
-        pass
-
-    def _array(self, array: np.ndarray) -> None:
-        if array.dtype.hasobject:
-            super()._array(array)
-
-
-def _is_full(cell: types.CellType) -> bool:
+def is_full(cell: types.CellType) -> bool:
+    """Return whether the variable of a closure has a value."""
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:  # a variable that has no value yet
@@ -243,17 +228,17 @@ def _is_full(cell: types.CellType) -> bool:
     return True
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+def nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
     """Yield this code, and that of all functions and classes in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from nested_codes(constant)
 
 
-def _globals_of(code: types.CodeType) -> Iterator[str]:
+def globals_of(code: types.CodeType) -> Iterator[str]:
     """Yield the names that this code, or code in it, reads as globals. (`co_names` contains attributes, too.)"""
-    for each in _codes(code):
+    for each in nested_codes(code):
         for step in dis.get_instructions(each):
             if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 yield str(step.argval)

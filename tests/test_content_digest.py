@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 
-from labkit.content_digest import content_digest, user_modules
+from labkit.content_digest import content_digest
 
 BEFORE = """
 import functools
@@ -165,7 +165,3 @@ def test_the_digest_is_that_of_other_processes_except_of_what_cannot_be_identifi
     (one, lock), (two, other_lock) = (run.stdout.split() for run in runs)
     assert one == two == made(BEFORE)
     assert lock != other_lock
-
-
-def test_the_modules_of_a_user_are_named_and_no_others():
-    assert user_modules([np.sum, functools.partial(closure(1.0)), Slots(1)]) == {__name__}

@@ -13,7 +13,7 @@ FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("
 
 # What each package may import of the others, besides itself and `FOR_ALL`.
 FOR_ALL = {"description", "errors", "files", "formats", "formatting", "options", "paths", "random_streams", "table"}
-FOR_ALL |= {"content_digest", "encoding", "interrupts", "plain_values"}
+FOR_ALL |= {"content_digest", "encoding", "interrupts", "packed", "plain_values"}
 BELOW = {
     **{name: set() for name in FOR_ALL},
     "nn": set(),
@@ -210,7 +210,7 @@ HEAVY = {
     "pandas": {"trace", "data", "forecasts"},
     "sklearn": set(),
     "scipy": set(),
-    "cloudpickle": {"engines", "models"},
+    "cloudpickle": {"packed"},
     "torch": set(),
 }
 

@@ -169,16 +169,10 @@ class Checks:
 
     def copies(self, until: float) -> None:
         """The model can be sent to other processes, and a copy of it computes the same gradient."""
-        import cloudpickle
+        from ..packed import LIMIT_BYTES, Packed
 
-        try:
-            cloudpickle.dumps(self.objective)  # not loaded here, which would change the user's classes
-            self.copied = [copy.deepcopy(self.objective) for _ in range(THREADS)]
-        except Exception as error:
-            raise self.failed(
-                f"it cannot be sent to other processes: {type(error).__name__}: {error}. Its options are plain values, without "
-                "locks, files and open connections."
-            ) from None
+        Packed.of(self.objective, self.name, LIMIT_BYTES)  # not loaded here, which would change the user's classes
+        self.copied = [copy.deepcopy(self.objective) for _ in range(THREADS)]
         loss, out = self.compute(self.start, self.copied[0])
         if loss != self.loss or out.tobytes() != self.out.tobytes():
             raise self.failed(

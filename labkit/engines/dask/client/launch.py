@@ -14,31 +14,30 @@ from distributed import Client, Future
 
 from ....interrupts import raise_if_interrupted
 from ....options import options_of
+from ....packed import Packed
 from ....roles.layout import RoleSpec
 from ...plan import Plan, split
 from ..dask_private import call_when_done
 from ..timeouts import LOOK_S
-from ..worker.packed import Packed
 from ..worker.task import run_role
 
 LOAD_S = 600.0  # limit for a share of the data to be assembled
 
 
 class Launcher:
-    """Starts the role instances of one run. `settings`: fields that the assignments of all roles have in common.
+    """Starts the role instances of one run. `packed`, `settings`: fields that the assignments of all roles have in common; those
+    with a user's code are packed.
 
     `factors`: {role: slowdown factor} of instances that start from now on. `restored`: {role: initial state}, for a run
     that resumes another. Both are taken from `settings`.
     """
 
-    def __init__(self, client: Client, plan: Plan, run: str, settings: dict[str, Any]):
+    def __init__(self, client: Client, plan: Plan, run: str, packed: Packed, settings: dict[str, Any]):
         self.client, self._full, self.run = client, plan, run
         self.factors: dict[str, float] = settings.pop("factors")
         self.restored: dict[str, Any] = settings.pop("restored", {})
         self.plan = plan.without_data()
-        common = {"plan": self.plan, "objective": plan.problem.objective(), **settings}
-        # once, so that roles that restart have the code of the start
-        self._common = Packed.of(common, plan.strategy.name)
+        self._packed, self._settings = packed, settings
         self._shares: Any = None
         self._test: Any = None
         self._lazy = not plan.problem.timing_only and hasattr(plan.problem.dataset, "shares")
@@ -108,14 +107,14 @@ class Launcher:
         spec = self.plan.layout.roles[index]
         if self._lazy and incarnation:
             self._move(spec, address)
-        own = {"run": self.run, "index": index, "incarnation": incarnation, "restored": restored}
+        own = {**self._settings, "run": self.run, "index": index, "incarnation": incarnation, "restored": restored}
         own["factor"] = self.factors.get(role, 1.0)
         if not (spec.computes or spec.shard is not None or spec.backs is not None or spec.kind == "chief"):
             own["objective"] = None
         changed = {} if strategy is None else _changed_options(self.plan.strategy, strategy)
         share = self._shares[spec.data] if self._shares and spec.data is not None else None
         future = self.client.submit(
-            run_role, self._common, changed, own, share, self._test if spec.kind == "chief" else None,
+            run_role, self._packed, changed, own, share, self._test if spec.kind == "chief" else None,
             key=f"{role}#{incarnation}-labkit-{self.run}", workers=[address], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
 

@@ -163,7 +163,7 @@ class DaskRun(Engine):
         spec, plan = self.cluster.spec, self.plan
         restored, damaged = resumed_states(plan, resume) if resume else ({}, [])
         settings = {
-            "pace": spec.compute, "server_time": spec.server_time, "folder": self.folder,
+            "folder": self.folder,
             "factors": dict(spec.slow or {}), "local": self.connection.local, "every": spec.checkpoint_every,
             "synchronized": restarts_as_group(plan.layout) and not whole_replicas(plan.layout),
             "times_resumed": self.checkpoints.times_resumed, "restored": restored,

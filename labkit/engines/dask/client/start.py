@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ....errors import BadInput, ClusterError
 from ....interrupts import raise_if_interrupted
+from ....packed import LIMIT_BYTES, Packed
 from ....roles.layout import RoleSpec
 from ....trace.events import Note
 from ...base import Cluster
@@ -35,13 +36,21 @@ def start_run(
     store = open_store(checkpoint)  # invalid input is rejected before any process starts
     for role in cluster.spec.slow or ():
         find_role(role, plan.role_ids)
+    spec = cluster.spec
+    common = {
+        "plan": plan.without_data(), "objective": plan.problem.objective(), "pace": spec.compute,
+        "server_time": spec.server_time,
+    }  # fmt: skip
+    packed = Packed.of(
+        common, plan.strategy.name, LIMIT_BYTES
+    )  # once, so that roles that restart have the code of the start
     where = store.location if store is not None and not store.local else checkpoint
 
     def attempt() -> DaskRun:
         raise_if_interrupted()
         placed = place(present_roles(plan))
         check_checkpoint_location(where, {host_of(address) for address in placed.values()})
-        supervisor = Supervisor(connection.client(), plan, list(placed.values()), connection)
+        supervisor = Supervisor(connection.client(), plan, list(placed.values()), connection, packed)
         keep: Store | Literal[False] | None = False if checkpoint is False else store
         try:
             return DaskRun(plan, cluster, connection, supervisor, commands, keep, began, resume)

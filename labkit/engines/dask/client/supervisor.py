@@ -18,8 +18,9 @@ from typing import Any
 
 from distributed import Client, Future
 
-from ....errors import ClusterError
+from ....errors import ClusterError, LabkitError
 from ....interrupts import raise_if_interrupted
+from ....packed import Packed
 from ....roles.group_restart import not_waited_for
 from ....roles.layout import RoleSpec
 from ...plan import Plan
@@ -60,13 +61,13 @@ class Supervisor:
     """The roles of one run on one client.
 
     The thread that starts the run calls `start` and `cancel_start`; the run's thread calls all other methods.
-    `workers`: addresses of the Dask workers, one per node. `cluster`: the processes.
+    `workers`: addresses of the Dask workers, one per node. `cluster`: the processes. `packed`: see `Launcher`.
 
     Attributes to read: `members`, the membership; `clock`, engine time; `queue`, the events of the run.
     """
 
-    def __init__(self, client: Client, plan: Plan, workers: list[str], cluster: DaskConnection):
-        self.client, self.plan, self._cluster = client, plan, cluster
+    def __init__(self, client: Client, plan: Plan, workers: list[str], cluster: DaskConnection, packed: Packed):
+        self.client, self.plan, self._cluster, self._packed = client, plan, cluster, packed
         self.run = secrets.token_hex(4)
         self.queue = router_of(client).open(self.run)
         roles = present_roles(plan)
@@ -97,7 +98,7 @@ class Supervisor:
 
         Raises `LostWhileStarting` if this fails and a retry may succeed, else `ClusterError`.
         """
-        launcher = self._launcher = Launcher(self.client, self.plan, self.run, settings)
+        launcher = self._launcher = Launcher(self.client, self.plan, self.run, self._packed, settings)
         try:
             self._cluster.run_starts(self.run, StartStage.UP, 0, len(self.where))
             launcher.load(self.where)
@@ -427,7 +428,7 @@ def _why_failed(future: Future) -> str:
         return f"its task was {future.status}"
     while error.__cause__ is not None:  # Dask wraps errors raised while the task is deserialized
         error = error.__cause__
-    return f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, LabkitError) else f"{type(error).__name__}: {error}"
 
 
 def present_roles(plan: Plan) -> list[RoleSpec]:

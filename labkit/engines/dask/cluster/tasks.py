@@ -11,8 +11,9 @@ from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
 from ....errors import BadInput, ClusterError, shown
+from ....packed import Packed
 from ..timeouts import RETURN_S
-from ..worker.packed import Packed, call_packed
+from ..worker.task import call_packed
 from .dask_connection import DaskConnection
 
 TICK_S = 0.25  # seconds between two calls of `tick`

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from ....packed import Packed
 from ....roles.layout import RoleSpec
 from ...distributions import Distribution
 from ...plan import Plan
 from ..protocol import PROTOCOL, ProtocolError, other_protocol
-from .packed import Packed
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,13 @@ class RoleAssignment:
     protocol: int = PROTOCOL
 
     @classmethod
-    def of(cls, packed: Packed, options: Mapping[str, Any], **own: Any) -> Self:
-        """Return an assignment. `packed`: the fields that all roles of the run have in common; `options`: those of the strategy
-        that were changed since; `own`: the fields of this role.
+    def of(cls, packed: Packed, address: str, options: Mapping[str, Any], **own: Any) -> Self:
+        """Return an assignment. `packed`: the fields that all roles of the run have in common and that contain a user's code;
+        `address`: this Dask worker; `options`: those of the strategy that were changed since; `own`: all other fields.
+
+        Raises `ClusterError` if the code cannot be loaded here.
         """
-        common = packed.value()
+        common = packed.value(address)
         if options:
             common["plan"] = replace(common["plan"], strategy=common["plan"].strategy.changed(**options))
         return cls(**common | own)

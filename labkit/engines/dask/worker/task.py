@@ -17,12 +17,12 @@ from distributed.utils import sync
 from threadpoolctl import threadpool_limits
 
 from ....errors import ClusterError
+from ....packed import Packed
 from ..processes import this_process
 from ..transport.endpoint import Endpoint
 from ..transport.frames import FrameCodec
 from .assignment import RoleAssignment
 from .command_channel import Command, CommandChannel, close_channel, open_channel
-from .packed import Packed
 from .role import RealRole
 
 DISTRIBUTION = "labkit-distributed"
@@ -32,11 +32,12 @@ WAITING_FOR_A_THREAD = ("waiting", "ready", "constrained")
 def run_role(packed: Packed, options: dict[str, Any], own: dict[str, Any], share: Any, test: Any) -> dict[str, Any]:
     """Run one role instance, and return its final report. Every role instance is one Dask task that runs this function.
 
-    `packed`, `options`, `own`: see `RoleAssignment.of`. Raises `ProtocolError` if the client uses another protocol.
+    `packed`, `options`, `own`: see `RoleAssignment.of`. Raises `ProtocolError` if the client uses another protocol, and
+    `ClusterError` if this Dask worker cannot load the user's code.
     """
-    assignment = RoleAssignment.of(packed, options, **own)
-    assignment.check()
     worker = get_worker()
+    assignment = RoleAssignment.of(packed, worker.address, options, **own)
+    assignment.check()
     key: Any = worker.get_current_task()
     secede()
     name = assignment.spec.name
@@ -113,6 +114,12 @@ def _wait_for_begin(channel: CommandChannel) -> Command | None:
             if command["do"] in ("end", "leave") or command.get("retired"):
                 return None
             early.append(command)
+
+
+def call_packed(packed: Packed) -> Any:
+    """Call a packed (function, arguments), and return the result. Runs on the Dask worker."""
+    function, arguments = packed.value(get_worker().address)
+    return function(*arguments)
 
 
 def versions() -> dict[str, str]:

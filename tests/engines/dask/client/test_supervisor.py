@@ -7,12 +7,14 @@ from collections import Counter, defaultdict
 
 import pytest
 
+import labkit as lk
 from labkit import ClusterError
 from labkit.engines.dask.client import start
 from labkit.engines.dask.client import supervisor as supervisors
 from labkit.engines.dask.client.event_router import router_of
 from labkit.engines.dask.client.recovery_events import Answered, InternalError
 from labkit.engines.dask.client.supervisor import Supervisor
+from labkit.packed import Packed
 from labkit.roles.layout import Layout, RoleSpec
 from tests.engines.dask.client.client_stub import Loop
 
@@ -57,7 +59,7 @@ def supervisor(client):
     layout = Layout(tuple(RoleSpec(name, name.partition("-")[0], i, name) for i, name in enumerate(ROLES)), (), ())
     plan = types.SimpleNamespace(layout=layout, strategy=types.SimpleNamespace(on_loss="wait"), elastic=None)
     cluster = types.SimpleNamespace(usage=Counter(), run_starts=lambda run, *progress: None)
-    return Supervisor(client, plan, ["a", "b", "c"], cluster)
+    return Supervisor(client, plan, ["a", "b", "c"], cluster, Packed.of({}, "nothing"))
 
 
 def answered(supervisor):
@@ -151,6 +153,10 @@ def wrapped(error):
     [
         (Failed("error", ValueError("no")), "ValueError: no"),
         (Failed("error", wrapped(ValueError("no"))), "ValueError: no"),
+        (
+            Failed("error", wrapped(ClusterError("no module 'a'"))),
+            "no module 'a'",
+        ),  # a message is not a type and a message
         (Failed("error", TimeoutError("late")), "TimeoutError: late"),
         (Failed("error"), "its task was error"),  # the state has changed since: there is no error any more
         (Failed("cancelled"), "its task was cancelled"),
@@ -187,12 +193,13 @@ def test_a_run_releases_everything_it_can(client, supervisor):
 def test_a_run_that_cannot_be_made_leaves_nothing(client, monkeypatch):
     layout = Layout((RoleSpec("chief", "chief", 0, "chief"),), (), ())
     plan = types.SimpleNamespace(
-        layout=layout, strategy=types.SimpleNamespace(on_loss="wait"), elastic=None, role_ids={"chief": 0}
-    )
+        layout=layout, strategy=lk.AsyncPS(), elastic=None, role_ids={"chief": 0}, problem=lk.Problem("moons"),
+        without_data=lambda: None,
+    )  # fmt: skip
     usage, made = Counter(), []
     client.open("a")
     connection = types.SimpleNamespace(client=lambda: client, usage=usage)
-    cluster = types.SimpleNamespace(spec=types.SimpleNamespace(slow=None))
+    cluster = types.SimpleNamespace(spec=lk.SimulatedCluster(workers=1).spec)
 
     def fails(plan, cluster, connection, supervisor, *more):
         made.append(supervisor)
