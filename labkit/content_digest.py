@@ -60,7 +60,7 @@ def user_modules(value: object) -> set[str]:
     return walk.modules - {"__main__", "__mp_main__"}
 
 
-def _is_users(name: object) -> bool:
+def is_users(name: object) -> bool:
     """Return whether the module of this name is neither of labkit nor of Python nor of an installed package."""
     if not isinstance(name, str) or name in ("__main__", "__mp_main__"):
         return True
@@ -122,7 +122,7 @@ class _Walk:
 
     def _named(self, kind: str, value: types.FunctionType | type) -> bool:
         """Add the name of a function or class. Returns whether it is a user's, so that its content is added, too."""
-        users = _is_users(value.__module__)
+        users = is_users(value.__module__)
         if users and isinstance(value.__module__, str):
             self.modules.add(value.__module__)
         self._add(kind, value.__qualname__ if users else f"{value.__module__}.{value.__qualname__}")
@@ -139,7 +139,7 @@ class _Walk:
             if name in function.__globals__:
                 found = function.__globals__[name]
                 self.visit(found)
-                if isinstance(found, types.ModuleType) and _is_users(found.__name__):
+                if isinstance(found, types.ModuleType) and is_users(found.__name__):
                     self._attributes(found, function.__code__)
 
     def _attributes(self, module: types.ModuleType, code: types.CodeType) -> None:
