@@ -59,6 +59,7 @@ SUITES = {
     "tests/lab": ("simulated", "the lab: settings, scenarios, playback, panels, page"),
     "tests/multihost": ("multihost", "several hosts: network namespaces"),
     "tests/models": ("simulated", "models of a user: checks, training, identity, files"),
+    "tests/models/torch": ("simulated", "modules of PyTorch"),
     "tests/narrative": ("simulated", "a run in sentences and log lines"),
     "tests/nn": ("unit", "networks, optimizers, codecs against NumPy"),
     "tests/notebooks": ("simulated", "texts and numbers of the lessons"),

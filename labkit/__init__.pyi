@@ -44,6 +44,7 @@ from .lab.lab import Lab as Lab
 from .models import NumpyModel as NumpyModel
 from .models import NumpyStage as NumpyStage
 from .models import check_model as check_model
+from .models import from_torch as from_torch
 from .nn import SGD as SGD
 from .nn import Adagrad as Adagrad
 from .nn import Adam as Adam

@@ -211,7 +211,7 @@ HEAVY = {
     "sklearn": set(),
     "scipy": set(),
     "cloudpickle": {"packed"},
-    "torch": set(),
+    "torch": {"models"},
 }
 
 
@@ -231,13 +231,13 @@ def test_heavy_packages_are_imported_only_where_allowed():
 @pytest.mark.parametrize(
     ("code", "never"),
     [
-        ("import labkit", {"numpy", "distributed", "dask", "matplotlib", "ipywidgets", "anywidget", "click", "pandas"}),
+        ("import labkit", {"numpy", "torch", "distributed", "dask", "matplotlib", "ipywidgets", "anywidget", "click", "pandas"}),
         ("import labkit as lk; lk.SimulatedCluster, lk.AsyncPS, lk.train, lk.Problem, lk.Budget",
          {"distributed", "dask", "matplotlib", "ipywidgets", "anywidget", "click", "pandas", "sklearn", "scipy"}),
         ("import labkit.engines.simulated", {"distributed", "dask", "matplotlib", "ipywidgets", "anywidget"}),
         ("import labkit as lk; lk.train(lk.Problem('digits'), lk.SyncPS(), lk.SimulatedCluster(workers=2), "
          "lk.Budget(updates=2)).wait().summary()",
-         {"distributed", "dask", "matplotlib", "ipywidgets", "anywidget", "sklearn", "scipy"}),
+         {"distributed", "dask", "matplotlib", "ipywidgets", "anywidget", "sklearn", "scipy", "torch"}),
         ("import labkit as lk; lk.DaskCluster(workers=2)", {"matplotlib", "ipywidgets", "anywidget", "sklearn"}),
     ],
     ids=["import", "names", "engine", "a run", "a cluster"],

@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..content_digest import code_digest
+from ..content_digest import code_digest, is_users
 from ..errors import BadInput, LabkitError, shown
 from ..formatting import call_text
 from ..nn import ParameterLayout, ScoredObjective, SoftmaxCrossEntropy, SquaredError
@@ -34,22 +35,24 @@ class ModelObjective(ScoredObjective):
     def __init__(self, model: NumpyModel, data: DataShape, dtype: str) -> None:
         check_fields(model)
         self.model, self.data = model, data
-        self.name = type(model).__name__
+        self.name = model._title
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.inputs, self.outputs = data.features, data.outputs
         self.loss = SquaredError() if data.classes is None else SoftmaxCrossEntropy()
-        self.stochastic = bool(model.stochastic)
+        self.code = model._code(data, dtype)
+        self.stochastic = bool(self.code.stochastic)
+        self.is_whole = self._defines("gradient")  # else the stages compute scores and gradient
         self._check_methods()
         self.layout = self._layout()
         self.size = self.layout.size
         self.arrays = NamedArrays(self.layout, self.layout.names)
         self.stages = self._stages()
         self.multiply_adds = sum(stage.multiply_adds for stage in self.stages) or self.size
-        text = call_text(self.name, self.describe()["options"])
+        text = call_text(*model._identity())
         self.architecture = f"{text}, layers {', '.join(self.layout.groups())}"
 
     def _defines(self, method: str) -> bool:
-        return getattr(type(self.model), method) is not getattr(NumpyModel, method)
+        return getattr(type(self.code), method, None) not in (None, getattr(NumpyModel, method))
 
     def _check_methods(self) -> None:
         """Raise `BadInput` if the model lacks a method."""
@@ -60,7 +63,7 @@ class ModelObjective(ScoredObjective):
             raise BadInput(f"{self.name} has to define {', '.join(missing)}{also}.")
 
     def _layout(self) -> ParameterLayout:
-        shapes = self.call(self.model.shapes, self.data)
+        shapes = self.call(self.code.shapes, self.data)
         if not isinstance(shapes, Mapping) or not all(map(_is_shape, shapes, shapes.values())):
             raise BadInput(
                 f"{self.name}.shapes returned {shown(shapes)}; names and shapes are needed, as {{'conv.weight': (9, 8)}}."
@@ -72,7 +75,7 @@ class ModelObjective(ScoredObjective):
 
     def _stages(self) -> tuple[ModelStage, ...]:
         """Return the stages of the model. Raises `BadInput` unless they have all its layers in order."""
-        given: Sequence[NumpyStage] = tuple(self.call(self.model.stages, self.data))
+        given: Sequence[NumpyStage] = tuple(self.call(self.code.stages, self.data))
         own = [name for name in ("scores", "gradient") if self._defines(name)]
         if not given and len(own) == 2:
             return ()
@@ -80,7 +83,7 @@ class ModelObjective(ScoredObjective):
             raise BadInput(
                 f"{self.name}.stages returned {shown(given, 60)}; a list of lk.NumpyStage objects is needed."
             )
-        if own or self.stochastic:
+        if isinstance(self.code, NumpyModel) and (own or self.stochastic):
             what = " and ".join(own) if own else "stochastic = True"
             raise BadInput(
                 f"{self.name} has stages and {what}. Scores and gradient of a model with stages are computed by them: leave out "
@@ -113,15 +116,14 @@ class ModelObjective(ScoredObjective):
             )
             hint = " Parameters and samples must not be changed: write to g only." if "read-only" in str(error) else ""
             raise BadInput(
-                f"{type(owner).__name__}.{method.__name__} raised {type(error).__name__}: {error}{samples}{_place(error)}.{hint}"
+                f"{type(owner).__name__}.{method.__name__} raised {type(error).__name__}: {error}{samples}{place(error)}.{hint}"
             ) from error
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the model, as plain values: its name, its options, and the shapes of its arrays."""
-        options = {field.name: getattr(self.model, field.name) for field in dataclasses.fields(self.model)}
-        plain = {k: v if isinstance(v, int | float | str | bool | None) else shown(v) for k, v in options.items()}
+        name, options = self.model._identity()
         shapes = {name: list(shape) for name, shape in self.layout.shapes.items()}
-        return {"name": self.name, "options": plain, "shapes": shapes}
+        return {"name": name, "options": options, "shapes": shapes}
 
     def to_plain(self) -> dict[str, Any]:
         """Return the model as JSON values: what identifies it, with a digest of its code, and the shape of the data."""
@@ -154,7 +156,7 @@ class ModelObjective(ScoredObjective):
     def start(self, seed: int) -> Array:
         """Return initial parameters, shape (size,), drawn by `init`. Those that it leaves out are NaN."""
         params = np.full(self.size, np.nan, self.dtype)
-        self.call(self.model.init, self.arrays.views(params), data_stream(seed, INITIAL_VALUES))
+        self.call(self.code.init, self.arrays.views(params), data_stream(seed, INITIAL_VALUES))
         return params
 
     def gradient(self, params: Array, x: Array, y: Array, out: Array, rng: np.random.Generator | None = None) -> float:
@@ -162,11 +164,11 @@ class ModelObjective(ScoredObjective):
         check_vector("out", out, self.size, self.dtype)
         x = read_only(check_rows(x, self.inputs, self.dtype))
         y = read_only(self.loss.check(y, len(x), self.outputs))
-        if self.stages:
+        if not self.is_whole:
             return self._staged_gradient(params, x, y, out)
         arguments = (self.arrays.views(read_only(params)), x, y, self.arrays.views(out))
         more = (rng,) if self.stochastic else ()
-        loss = self.call(self.model.gradient, *arguments, *more, x=x)
+        loss = self.call(self.code.gradient, *arguments, *more, x=x)
         if np.ndim(loss) or not isinstance(loss, float | np.number | np.ndarray):
             raise BadInput(f"{self.name}.gradient returned {shown(loss, 60)}; the mean loss is needed, a number.")
         return float(loss)
@@ -189,9 +191,9 @@ class ModelObjective(ScoredObjective):
         return scores
 
     def _scores(self, params: Array, x: Array) -> Array:
-        if self.stages:
+        if not self.is_whole:
             return StageSequence(self.stages).forward(params, x)[0]
-        scores = self.call(self.model.scores, self.arrays.views(read_only(params)), x, x=x)
+        scores = self.call(self.code.scores, self.arrays.views(read_only(params)), x, x=x)
         return rows_of_numbers(f"{self.name}.scores", scores, (len(x), self.outputs), self.dtype)
 
     def evaluate(self, params: Any, x: Array, y: Array) -> tuple[float, float | None]:
@@ -199,7 +201,7 @@ class ModelObjective(ScoredObjective):
         check_vector("params", params, self.size, self.dtype)
         rows = read_only(check_rows(x, self.inputs, self.dtype))
         labels = read_only(self.loss.check(y, len(rows), self.outputs))
-        own = self.call(self.model.evaluate, self.arrays.views(read_only(params)), rows, labels, x=rows)
+        own = self.call(self.code.evaluate, self.arrays.views(read_only(params)), rows, labels, x=rows)
         if own is None:
             return super().evaluate(params, x, y)
         if not isinstance(own, tuple) or len(own) != 2:
@@ -268,13 +270,13 @@ def _is_shape(name: object, shape: object) -> bool:
     return isinstance(name, str) and all(isinstance(n, int | np.integer) for n in numbers)
 
 
-def _place(error: Exception) -> str:
-    """Return the line of the called method in which an exception was raised, as text."""
-    traceback = error.__traceback__
-    if traceback is None or traceback.tb_next is None:
-        return ""
-    called = traceback.tb_next
-    return f" ({os.path.basename(called.tb_frame.f_code.co_filename)}, line {called.tb_lineno})"
+def place(error: Exception) -> str:
+    """Return the innermost line of a user's code that was executed when an exception was raised, as text."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if is_users(frame.f_globals.get("__name__")):
+            found = f" ({os.path.basename(frame.f_code.co_filename)}, line {line})"
+    return found
 
 
 def read_only(array: Array) -> Array:

@@ -181,6 +181,21 @@ class NumpyModel(HasOptions):
 
     stochastic: ClassVar[bool] = False
 
+    @property
+    def _title(self) -> str:
+        """The name in messages."""
+        return type(self).__name__
+
+    def _identity(self) -> tuple[str, dict[str, Any]]:
+        """Return the name and the options, which identify the model, as plain values."""
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain = {k: v if isinstance(v, int | float | str | bool | None) else shown(v) for k, v in options.items()}
+        return type(self).__name__, plain
+
+    def _code(self, data: DataShape, dtype: str) -> Any:
+        """Return the object whose methods compute, for data of a shape: this one."""
+        return self
+
     def shapes(self, data: DataShape) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of the arrays.
 

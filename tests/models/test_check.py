@@ -170,7 +170,7 @@ WRONG = [
     (Narrow, r"Narrow.scores returned numbers of shape \(8, 9\); numbers of shape \(8, 10\) are needed"),
     (Coupled, "does not return the mean .*must not depend on the other samples"),
     (NoLoss, "NoLoss.gradient returned None; the mean loss is needed"),
-    (Raises, r"Raises.gradient raised ValueError: matmul.* on 8 rows of 64 numbers \(test_check.py, line \d+\)"),
+    (Raises, r"Raises.gradient raised ValueError: matmul.* on 8 rows of 64 numbers \(own_models.py, line \d+\)"),
     (
         lambda: Locked(lock=threading.Lock()),
         "cannot be sent to other processes: TypeError: cannot pickle '_thread.lock'",
