@@ -141,7 +141,11 @@ def _control(settings: Settings, name: str) -> Control:
     }  # fmt: skip
     if name == "model":
         models = (("dense layers", None), *_menu(list(settings.own_by_name("model"))))
-        return Control(name, kind="menu", value=value and name_of(value), choices=models, **more)
+        chosen = None if value is None else name_of(value)
+        more["help"] = (
+            f"{chosen}: {known.help}" if chosen else known.help
+        )  # the menu has room for the beginning of a name
+        return Control(name, kind="menu", value=chosen, choices=models, **more)
     if name in TEXTS or known.names is not None or name == "distribution":
         offered = [
             text
