@@ -202,6 +202,20 @@ def options_of(cls: Any) -> dict[str, Option]:
     return dict(_options(cls if isinstance(cls, type) else type(cls)))
 
 
+def plain_options_of(cls: type) -> dict[str, Option]:
+    """Return the options of a dataclass, and its other fields that are numbers, words, or True or False: all that can be read
+    from text.
+    """
+    hints, declared = typing.get_type_hints(cls, include_extras=True), options_of(cls)
+    found = {}
+    for field in dataclasses.fields(cls):
+        kind, optional = _plain_type(hints[field.name])
+        known = declared.get(field.name) or Option(field.name, kind, field.default, optional=optional)
+        if known.type is not object or known.read is not None:
+            found[field.name] = known
+    return found
+
+
 @functools.lru_cache(maxsize=256)  # evaluating type hints is slow, and a lab calls this many times per second
 def _options(cls: Any) -> dict[str, Option]:
     declared = [field for field in dataclasses.fields(cls) if "option" in field.metadata]

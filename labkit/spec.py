@@ -108,6 +108,7 @@ class RunSpec:
         - `strategy`: a name, or a strategy. A strategy given by name takes over the options that it shares with the present
           strategy. The problem is changed if the new strategy needs another one.
         - `data`: another data set; the dtype and the data options are reset.
+        - `model`: a model of the user, or None; hidden layers and activation, which it replaces, are reset.
         - `pace`: the mean time of a gradient; the kind of its distribution does not change.
         - `distribution`: the kind of this distribution; its mean does not change.
 
@@ -119,6 +120,8 @@ class RunSpec:
         data = {name: options.pop(name) for name in ("data", "options") if name in options}
         if data:
             made = replace(made, problem=_with_data(made.problem, **data))
+        if "model" in options:
+            made = replace(made, problem=_with_model(made.problem, options.pop("model")))
         for name, value in options.items():
             if name in ("pace", "distribution"):
                 made = replace(made, cluster=replace(made.cluster, compute=made._distribution(name, value)))
@@ -291,6 +294,13 @@ def _has(problem: Problem, name: str, value: Any) -> bool:
     if name == "hidden":
         return problem.model is not None or len(problem.hidden) >= len(value)
     return bool(problem.name == value if name == "data" else getattr(problem, name) == value)
+
+
+def _with_model(problem: Problem, model: Any) -> Problem:
+    known = options_of(problem)
+    model = check_option(problem.name, known["model"], model)
+    network = {name: known[name].default for name in ("hidden", "activation")}
+    return problem if model == problem.model else replace(problem, model=model, **network)
 
 
 def _with_data(problem: Problem, data: Any = None, options: Mapping[str, Any] | None = None) -> Problem:

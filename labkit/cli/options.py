@@ -8,7 +8,10 @@ on the command line if they differ. All values are parsed by `RunSpec.read`, lik
 from __future__ import annotations
 
 import functools
+import importlib
 import os
+import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -47,7 +50,7 @@ SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
 )  # fmt: skip
 OF_ENGINE = tuple(title for title, _, _ in SECTIONS[4:])
 ENGINE_OPTIONS = {"simulated": SECTIONS[4][2], "dask": SECTIONS[5][2]}
-EXTRA_OPTIONS = {  # options that are not in the specification: (section at whose end they are, names, declaration)
+EXTRA_OPTIONS: dict[str, tuple[str, list[str], dict[str, Any]]] = {  # options that are not in the specification: (section at whose end they are, names, declaration)
     "sets": ("Strategy", ["--set", "sets"], {"multiple": True, "metavar": "OPTION=VALUE",
              "help": "Any option of the strategy (labkit strategies --options NAME lists them); repeatable."}),
     "options": ("Problem", ["--option", "options"], {"multiple": True, "metavar": "NAME=VALUE",
@@ -56,6 +59,11 @@ EXTRA_OPTIONS = {  # options that are not in the specification: (section at whos
                "help": "A fault to inject, with its time in s: kill:worker-1@2.0, freeze:worker-1@1-3, slow:worker-2:5@2-4, "
                "limit:worker-1:10MB/s, delay:worker-1:server-0:0.1, drop:worker:server:0.05, partition:worker-1:*@2-4, "
                "preempt:worker:0.01; repeatable."}),
+    "model": ("Problem", ["--model"], {"metavar": "MODULE:CLASS",
+              "help": "A model of your own, instead of a network of dense layers: cnn:CNN is the class CNN in cnn.py of this "
+              "folder. Also the name of a model that the module has made."}),
+    "model_options": ("Problem", ["--model-option", "model_options"], {"multiple": True, "metavar": "NAME=VALUE",
+                      "help": "An option of the model of --model, as channels=16; repeatable."}),
 }  # fmt: skip
 REPEATABLE = ("hidden", "slow")  # may be repeated; the values are joined with commas
 METAVARS = {
@@ -79,13 +87,15 @@ class GivenOptions:
     """The options given for a run.
 
     values: {name on the command line, with underscores: text}, without defaults. sets, options, faults: the texts given
-    with `--set`, `--option` and `--fault`.
+    with `--set`, `--option` and `--fault`. model: `module:Class`, with the texts given with `--model-option`.
     """
 
     values: Mapping[str, str]
     sets: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    model: str | None = None
+    model_options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -269,6 +279,8 @@ def run_specs(names: tuple[str, ...], engine: str, given: GivenOptions) -> list[
     spec = RunSpec(cluster=ClusterSpec(engine, workers=default_workers(engine, given.values.get("scheduler"))))
     for strategy in strategies:
         spec = spec.changed(strategy=strategy)
+    if given.model is not None or given.model_options:
+        spec = spec.changed(model=_model(given.model, given.model_options))
     for _, part, section in SECTIONS:
         for name, declared in section.items() if part != "strategy" else ():
             if (text := given.values.get(name.replace("-", "_"))) is not None:
@@ -312,6 +324,44 @@ def _strategy(name: str, names: Iterable[str], given: GivenOptions) -> Any:
                 )
             options[option] = read_option(cls.__name__, known[option], text)
     return cls(**options)
+
+
+def _model(path: str | None, texts: tuple[str, ...]) -> Any:
+    """Import `module:Class`, as `python -m` would, and make the model with these options, such as `("channels=16",)`.
+
+    Raises `BadInput` if there is no such module or class, or if an option is not allowed.
+    """
+    from ..errors import BadInput, lacks, shown
+    from ..models.numpy_model import NumpyModel
+    from ..options import parse_option, plain_options_of
+
+    if path is None:
+        raise BadInput(f"--model-option {texts[0]}: there is no --model whose option this could be.")
+    module, _, name = path.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), name]):
+        raise BadInput(f"--model {path}: give a module and a class, as --model cnn:CNN for the class CNN in cnn.py.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        names = vars(importlib.import_module(module))
+    except Exception as error:
+        missing = str(error.name) if isinstance(error, ModuleNotFoundError) else ""
+        if missing and f"{module}.".startswith(f"{missing}."):
+            why = f"there is no file {missing.replace('.', '/')}.py in this folder, and no such module is installed"
+            raise BadInput(f"--model {path}: {why}.") from None
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = "" if "importlib" in last.filename else f" ({os.path.basename(last.filename)}, line {last.lineno})"
+        raise BadInput(f"--model {path}: importing {module} raised {type(error).__name__}: {error}{place}.") from error
+    found = names.get(name)
+    if isinstance(found, NumpyModel) and not texts:
+        return found
+    if not isinstance(found, type) or not issubclass(found, NumpyModel):
+        models = [n for n, value in names.items() if isinstance(value, type) and issubclass(value, NumpyModel)]
+        if name not in names and models:
+            raise lacks(module, "model", name, models)
+        what = f"{name} is {shown(found, 60)}" if name in names else f"{module} has no {name}"
+        raise BadInput(f"--model {path}: {what}; a subclass of lk.NumpyModel is needed.")
+    return found(**dict(parse_option(name, plain_options_of(found), text) for text in texts))
 
 
 def _data_options(spec: RunSpec, texts: tuple[str, ...]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..errors import BadInput
 from ..options import options_of
 from .controls import label_of
-from .settings import Settings
+from .settings import FIELDS, Settings
 
 # {setting: (the setting on which it depends, why)}
 REASONS = {
@@ -32,6 +32,7 @@ def _replaced(before: Settings, after: Settings, given: set[str]) -> list[str]:
     """Sentences on the parts of a run that the strategy, the engine or the data needs."""
     sentences = []
     words = {"strategy": after.strategy.name, "data": after.problem.name, "layers": len(after.problem.hidden)}
+    given = given | {field for name in given for _, field in FIELDS.get(name, ())}
     for name in REASONS.keys() - given:
         old, new = _text(before, name), _text(after, name)
         if old == new:

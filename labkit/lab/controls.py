@@ -15,13 +15,13 @@ from ..errors import nearest
 from ..formatting import bytes_text
 from ..options import Option, describe, options_of
 from ..spec import FULL_SPEED
-from ..strategies import FAMILIES, ServerStrategy, Strategy
+from ..strategies import FAMILIES, ServerStrategy
 from ..strategies.base import StaleGradients
 from .settings import Settings, name_of
 
 GROUPS = ("algorithm", "cluster", "problem", "budget", "more")
 ALWAYS = (
-    "strategy", "learning_rate", "engine", "workers", "servers", "pace", "data", "batch_size", "seconds", "accuracy",
+    "strategy", "learning_rate", "engine", "workers", "servers", "pace", "data", "model", "batch_size", "seconds", "accuracy",
 )  # fmt: skip
 COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 64, 100, 250, 500, 1000)
 MOST_PROCESSES = 16  # maximum number of workers in a menu, for one machine; more can be set in Python
@@ -98,8 +98,8 @@ def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[
     """
     order = (
         "strategy", "learning_rate", *options_of(settings.strategy), "engine", "workers", "servers", "pace", "distribution",
-        "latency", "bandwidth", "replicas", "checkpoint_every", "data", "batch_size", "hidden", "partition", "activation", "seed",
-        "seconds", "accuracy",
+        "latency", "bandwidth", "replicas", "checkpoint_every", "data", "model", "batch_size", "hidden", "partition",
+        "activation", "seed", "seconds", "accuracy",
     )  # fmt: skip
     found = {
         name: _control(settings, name)
@@ -122,6 +122,10 @@ def _applies(settings: Settings, name: str) -> bool:
         return simulated
     if name in ("servers", "replicas", "checkpoint_every"):
         return settings.strategy.uses_servers
+    if name == "model":
+        return bool(settings.own_by_name("model"))
+    if name in ("hidden", "activation"):
+        return settings.problem.model is None
     if name == "accuracy":
         return not settings.problem.timing_only and settings.problem.name not in ("quadratic", "linear-regression")
     return True
@@ -135,6 +139,13 @@ def _control(settings: Settings, name: str) -> Control:
         "label": label_of(name), "group": _group(settings, name), "live": known.live,
         "help": _help(known),
     }  # fmt: skip
+    if name == "model":
+        models = (("dense layers", None), *_menu(list(settings.own_by_name("model"))))
+        chosen = None if value is None else name_of(value)
+        more["help"] = (
+            f"{chosen}: {known.help}" if chosen else known.help
+        )  # the menu has room for the beginning of a name
+        return Control(name, kind="menu", value=chosen, choices=models, **more)
     if name in TEXTS or known.names is not None or name == "distribution":
         offered = [
             text
@@ -161,7 +172,7 @@ def _texts(settings: Settings, known: Option) -> list[str]:
     names of the declaration.
     """
     if known.name == "data":
-        return [*(name_of(o) for o in settings.own if not isinstance(o, Strategy)), *TEXTS["data"]]
+        return [*settings.own_by_name("data"), *TEXTS["data"]]
     if known.name in TEXTS:
         return list(TEXTS[known.name])
     if known.choices is not None:
@@ -201,14 +212,13 @@ def _group(settings: Settings, name: str) -> str:
         return "algorithm" if name in options_of(settings.strategy) and name not in shared else "more"
     if name in ("strategy", "learning_rate"):
         return "algorithm"
-    return "problem" if name in ("data", "batch_size") else "cluster"
+    return "problem" if name in ("data", "model", "batch_size") else "cluster"
 
 
 def _strategies(settings: Settings) -> tuple[tuple[str, Any], ...]:
     """Return the choices of the strategy menu: user-defined strategies, then all strategies of labkit by family."""
-    own = [name_of(thing) for thing in settings.own if isinstance(thing, Strategy)]
     listed = [(kind.__name__, name) for family in FAMILIES.values() for name, kind in family.items()]
-    return (*((name, name) for name in own), *listed)
+    return (*_menu(list(settings.own_by_name("strategy"))), *listed)
 
 
 def _menu(texts: list[str]) -> tuple[tuple[str, Any], ...]:

@@ -14,7 +14,7 @@ from ..engines.base import Cluster
 from ..engines.cluster_spec import ClusterSpec, default_workers
 from ..engines.dask import DaskCluster
 from ..engines.distributions import Deterministic
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from ..options import Option, check_option, option, options_of, read_option
 from ..problem import Problem
 from ..roles.budget import Budget
@@ -28,6 +28,7 @@ NOT_SETTINGS = ("compute", "record", "scheduler", "place", "dashboard", "may_kil
 FIELDS = {
     "data": (("problem", "data"), ("problem", "options"), ("problem", "dtype")),
     "pace": (("cluster", "compute"),), "distribution": (("cluster", "compute"),),
+    "model": (("problem", "model"), ("problem", "hidden"), ("problem", "activation")),
 }  # fmt: skip
 
 
@@ -38,8 +39,8 @@ def _default() -> RunSpec:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a lab. `spec`: the specification of the next run. `own`: user-defined strategies and data sets,
-    which can be chosen again by their names.
+    """The settings of a lab. `spec`: the specification of the next run. `own`: user-defined strategies, data sets and
+    models, which can be chosen again by their names.
 
     `replaced`: {(part, field): value} of the fields of the specification that the strategy, the data or the engine has
     replaced; they are restored when it is chosen no longer. `left`: the strategies that were chosen before, the last one of
@@ -57,6 +58,7 @@ class Settings:
     def __post_init__(self) -> None:
         found: list[Any] = [self.strategy] if strategy_name(self.strategy) not in STRATEGIES else []
         found += [self.problem.data] if not isinstance(self.problem.data, str) else []
+        found += [self.problem.model] if self.problem.model is not None else []
         known = [name_of(thing) for thing in found]
         object.__setattr__(self, "own", (*(o for o in self.own if name_of(o) not in known), *found))
         if not self.budget.given:
@@ -113,6 +115,8 @@ class Settings:
 
         Raises `BadInput` if the text is not allowed.
         """
+        if name == "model" and text in self.own_by_name(name):
+            return text
         return read_option("lab", options_of(self)["speed"], text) if name == "speed" else self.spec.read(name, text)
 
     def changed(self, **settings: Any) -> Settings:
@@ -122,10 +126,9 @@ class Settings:
         unless they were changed in between (see `announcement`). A run without an end gets a time limit of 20 s.
         """
         speed = check_option("lab", options_of(self)["speed"], settings.pop("speed", self.speed))
-        for own in self.own:
-            kind = "strategy" if isinstance(own, Strategy) else "data"
-            if isinstance(settings.get(kind), str) and settings[kind] == name_of(own):
-                settings[kind] = own
+        for kind in ("strategy", "data", "model"):
+            if isinstance(settings.get(kind), str):
+                settings[kind] = self.own_by_name(kind).get(settings[kind], settings[kind])
         given = {place for name in settings for place in FIELDS.get(name, ())}
         given |= {(part, name) for part in ("problem", "cluster", "budget") for name in settings}
         # fields of the problem are replaced when a strategy is chosen, the others as long as the reason holds
@@ -142,6 +145,10 @@ class Settings:
         replaced = {p: value for p, value in _fields(before).items() if p not in given and value != after[p]}
         left = {**self.left, strategy_name(self.strategy): self.strategy}
         return replace(self, spec=spec, speed=speed, replaced={**kept, **replaced}, left=left)
+
+    def own_by_name(self, setting: str) -> dict[str, Any]:
+        """Return {name: object} of the user-defined values of the setting "strategy", "data" or "model"."""
+        return {name_of(own): own for own in self.own if _setting_of(own) == setting}
 
     def _with_options_again(self, spec: RunSpec, given: Mapping[str, Any]) -> RunSpec:
         """Return a copy in which the strategy has the options that it had when it was chosen last, except those that are given
@@ -198,8 +205,13 @@ def _usable(spec: RunSpec) -> RunSpec:
 
 
 def name_of(own: Any) -> str:
-    """Return the name under which a user-defined strategy or data set can be chosen."""
-    return strategy_name(own) if isinstance(own, Strategy) else str(own.name)
+    """Return the name under which a user-defined strategy, data set or model can be chosen."""
+    setting = _setting_of(own)
+    return strategy_name(own) if setting == "strategy" else str(own.name) if setting == "data" else shown(own)
+
+
+def _setting_of(own: Any) -> str:
+    return "strategy" if isinstance(own, Strategy) else "data" if hasattr(own, "n_train") else "model"
 
 
 def initial_settings(

@@ -22,13 +22,18 @@ def share_text(settings: Settings, **more: str) -> str:
 
     `more`: further entries (the scenario, the panels, the commands executed on the run).
     """
-    name, data = strategy_name(settings.strategy), settings.problem.name
-    if name not in STRATEGIES:
-        raise BadInput(
-            f"{settings.strategy.name} is a user-defined strategy: a share text can contain only labkit's strategies."
-        )
-    if not isinstance(settings.problem.data, str):
-        raise BadInput(f"{data} is a user-defined data set: a share text can contain only labkit's data sets.")
+    name, data, model = strategy_name(settings.strategy), settings.problem.name, settings.problem.model
+    own = {
+        "strategy": settings.strategy.name if name not in STRATEGIES else None,
+        "data set": data if not isinstance(settings.problem.data, str) else None,
+        "model": shown(model) if model is not None else None,
+    }
+    for kind, user_defined in own.items():
+        if user_defined is not None:
+            raise BadInput(
+                f"{user_defined} is a user-defined {kind}, and a share text contains no code and no data: share the notebook, "
+                f"or choose a {kind} of labkit."
+            )
     plain = Settings().changed(strategy=name)
     if data != plain.problem.name:
         plain = plain.changed(data=data)

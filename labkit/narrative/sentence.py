@@ -222,10 +222,8 @@ def _settings(trace: Trace) -> dict[str, object]:
     header, cluster, problem = trace.header, trace.header.cluster, trace.header.problem
     shape = {f"{kind}s": trace.kinds.count(kind) for kind in ("worker", "server")}
     of_cluster = {name: getattr(cluster, name) for name in ("latency", "bandwidth", "engine")}
-    of_problem = {name: getattr(problem, name) for name in ("data", "batch_size", "partition", "hidden")}
-    if problem.model is not None:
-        of_problem |= dict([problem.architecture])
-    return {**shape, **header.strategy.options, **of_cluster, **of_problem}
+    of_problem = {name: getattr(problem, name) for name in ("data", "batch_size", "partition")}
+    return {**shape, **header.strategy.options, **of_cluster, **of_problem, **dict([problem.architecture])}
 
 
 def _comparison(trace: Trace, t: int, reference: Trace) -> str:

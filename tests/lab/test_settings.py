@@ -19,6 +19,7 @@ from labkit.lab.share_text import read_share_text, share_text
 from labkit.options import options_of
 from labkit.spec import RunSpec
 from labkit.strategies import FIRST, STRATEGIES
+from tests.models.own_models import Linear
 
 
 def test_every_strategy_can_be_chosen_and_left_again():
@@ -61,6 +62,36 @@ def test_a_setting_that_another_one_replaces_is_announced_and_restored(settings,
     assert restored.value(name) == before.value(name)
     assert "changed back from" in announcement(other, restored, back)
     assert restored == before.changed(batch_size=16, **back)
+
+
+def test_an_own_model_replaces_the_menus_of_the_network_and_can_be_chosen_again():
+    small, large = Linear(), Linear(scale=1.0)
+    dense = Settings()
+    assert "model" not in {c.name for c in controls(dense)}
+    chosen = dense.changed(model=small).changed(model=large)
+    shown = {c.name: c for c in controls(chosen)}
+    assert not {"hidden", "activation"} & shown.keys()
+    assert shown["model"].value == "Linear(scale=1.0)"
+    assert [text for text, _ in shown["model"].choices] == ["dense layers", "Linear(scale=0.1)", "Linear(scale=1.0)"]
+    assert chosen.changed(model=chosen.read("model", "Linear(scale=0.1)")).problem.model == small
+    assert announcement(dense, chosen, {"model"}) == ""
+    again = chosen.changed(model=None)
+    assert (again.problem.model, again.problem.hidden) == (None, (128,))
+    assert {"hidden", "activation", "model"} <= {c.name for c in controls(again)}
+
+
+def test_what_an_own_model_excludes_is_refused_and_changes_nothing():
+    own = Settings().changed(model=Linear())
+    for change, said in (
+        ({"hidden": (8,)}, "these describe labkit's network"),
+        ({"activation": "tanh"}, "these describe labkit's network"),
+        ({"data": "clicks"}, "ids of an embedding table"),
+        ({"strategy": "tensor-parallel"}, "splits the weights of dense layers"),
+        ({"model": Linear}, "write Linear()"),
+        ({"model": "CNN"}, "model='CNN' is not allowed"),
+    ):
+        with pytest.raises(lk.BadInput, match=re.escape(said)):
+            own.changed(**change)
 
 
 def test_a_setting_that_was_changed_in_between_is_not_restored():
@@ -257,14 +288,17 @@ def test_an_invalid_share_text_is_refused_with_a_message(code):
 
 def test_user_defined_parts_have_no_share_text():
     arrays = lk.from_arrays(np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2)
-    with pytest.raises(lk.BadInput, match="user-defined data set"):
-        share_text(Settings(RunSpec(problem=lk.Problem(arrays))))
 
     class Mine(lk.AsyncPS):
         pass
 
-    with pytest.raises(lk.BadInput, match="user-defined strategy"):
-        share_text(Settings(RunSpec(strategy=Mine())))
+    for kind, spec in {
+        "data set": RunSpec(problem=lk.Problem(arrays)),
+        "strategy": RunSpec(strategy=Mine()),
+        "model": RunSpec(problem=lk.Problem("digits", model=Linear())),
+    }.items():
+        with pytest.raises(lk.BadInput, match=f"is a user-defined {kind}, .*share the notebook, or choose a {kind}"):
+            share_text(Settings(spec))
 
 
 @pytest.mark.parametrize(
