@@ -10,16 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from . import nn
+from .confusion import ConfusionMatrix
 from .data import DaskDataset, Dataset, by_name
+from .data.checks import as_text_labels, check_targets
 from .data.dataset import changes, unscaled
 from .description import Description, HasDescription
-from .errors import BadInput, shown
+from .errors import BadInput, nearest, shown
 from .formats import ArrayForm, Form, Mismatch, check
 from .formatting import call_text
 from .models.model_objective import ModelObjective
 from .models.numpy_model import NumpyModel
 from .options import as_number, as_numbers
-from .problem import Problem
+from .problem import QUICK_ROWS, Problem
 
 NAMES: Form = {"class_names?": [str], "feature_names?": [str], "column_target?": bool}
 
@@ -124,6 +126,7 @@ class Predictor(HasDescription):
         self.scale: Any = scale if dataset is None else dataset.scale
         self.target_mean = target_mean if dataset is None else dataset.target_mean
         self.target_scale = target_scale if dataset is None else dataset.target_scale
+        self._held_out = dataset if isinstance(dataset, Dataset) else None
         self._names = names or (Names.of(dataset) if dataset is not None else Names())
         self.about = problem.describe() if problem is not None else about or {}
         if accuracy is not None and math.isfinite(accuracy):
@@ -155,11 +158,24 @@ class Predictor(HasDescription):
     def _described(self) -> Description:
         rows = [("network", self.network.architecture), ("size", nn.size_text(self.network))]
         if (accuracy := as_number(self.about.get("accuracy"))) is not None:  # a file may contain anything
-            rows.append(("accuracy", f"{accuracy:.1%} held out"))
+            hidden = self._hidden_by_accuracy()
+            rows.append(("accuracy", f"{accuracy:.1%} held out" + (f"; {hidden}" if hidden else "")))
         shape = f"shape (n, {self.network.inputs})"
         standardised = f"samples, {shape}, as in the data set; predict standardises them"
         rows.append(("input", f"ids, {shape}" if self.network.takes_ids else standardised))
         return Description(f"Predictor of {self.about.get('data', 'a model')}", tuple(rows))
+
+    def _hidden_by_accuracy(self) -> str:
+        """Return the class that the held-out accuracy hides, as text; "" if there is none, or the samples are not known."""
+        data = self._held_out
+        if (
+            data is None
+            or data.n_test > QUICK_ROWS
+            or self.classes is None
+            or not isinstance(self.parameters, np.ndarray)
+        ):
+            return ""
+        return self.confusion_matrix().hidden_by_accuracy() if np.isfinite(self.parameters).all() else ""
 
     def _prepared(self, x: ArrayLike) -> np.ndarray:
         """Return the network's input: standardised samples, or unchanged ids. Columns of a data frame are found by name."""
@@ -258,6 +274,58 @@ class Predictor(HasDescription):
         """
         scores = self._scores(x)
         return self.network.loss.probabilities(scores)
+
+    def confusion_matrix(self, x: ArrayLike | None = None, y: ArrayLike | None = None) -> ConfusionMatrix:
+        """Count how often the samples of each class are predicted as each class.
+
+        Parameters
+        ----------
+        x : array_like, optional
+            Samples, as for `predict`. By default the held-out samples of the run's data set.
+        y : array_like, optional
+            Their labels, of shape (n,): ids, or names out of `class_names`.
+
+        Returns
+        -------
+        ConfusionMatrix
+            The counts, with accuracy, balanced accuracy, and recall and precision of each class.
+
+        Raises
+        ------
+        BadInput
+            As `predict`; for a regression; if a label is no class of the model; or if the model has no held-out samples, as one
+            from a file.
+
+        Examples
+        --------
+        >>> model = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(updates=200)).wait().result()
+        >>> found = model.confusion_matrix()  # of the held-out samples
+        >>> found.counts.sum(), found.names[found.recall.argmin()] in "0123456789"
+        (np.int64(359), True)
+        """
+        if self.classes is None:
+            raise BadInput("A regression has no classes and therefore no confusion matrix; ask for predict.")
+        if (x is None) != (y is None):
+            raise BadInput("confusion_matrix: x and y belong together; give both or neither.")
+        names = self.class_names or tuple(map(str, range(self.classes)))
+        if x is not None:
+            predicted = self.predict(x)
+            return ConfusionMatrix.of(self._label_ids(y, len(predicted)), predicted, names)
+        if self._held_out is None:
+            raise BadInput("confusion_matrix: this model has no held-out samples in memory; give x and y.")
+        predicted = self.network.predict(self.parameters, self._held_out.x_test)
+        return ConfusionMatrix.of(self._held_out.y_test, predicted, names)
+
+    def _label_ids(self, y: Any, samples: int) -> np.ndarray:
+        """Return labels, given as ids or as names of classes, as ids."""
+        texts = as_text_labels("y", y)
+        if texts is not None:
+            ids = {name: i for i, name in enumerate(self.class_names)}
+            unknown = next((text for text in texts if text not in ids), None)
+            if unknown is not None:
+                raise nearest("class of this model", unknown, self.class_names)
+            y = [ids[text] for text in texts]
+        return check_targets("y", y, samples, self.classes)[0]
 
     def save(self, path: str | Path) -> Path:
         """Write the model to a file, from which `lk.load` reads it.

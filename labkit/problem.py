@@ -42,6 +42,31 @@ def widths_as_text(widths: tuple[int, ...]) -> str:
     return ",".join(map(str, widths)) or "none"
 
 
+def class_weights_from_text(text: str) -> Any:
+    """Convert `"1,5"` to `("1", "5")` and `"spam:5"` to `{"spam": "5"}`, which `Problem` checks. Other text is returned."""
+    words = [word.strip() for word in text.split(",")]
+    if all(":" in word for word in words):
+        return {name: _number_or_text(weight) for name, _, weight in (word.rpartition(":") for word in words)}
+    return text if text == "balanced" else tuple(map(_number_or_text, words))
+
+
+def class_weights_as_text(weights: str | tuple[float, ...] | dict[str, float]) -> str | None:
+    """Return the text that `class_weights_from_text` reads as `weights`; None if a name has a comma."""
+    if isinstance(weights, str):
+        return weights
+    if isinstance(weights, dict):
+        written = ",".join(f"{name}:{weight!r}" for name, weight in weights.items())
+        return written if class_weights_from_text(written) == weights else None
+    return ",".join(map(repr, weights))
+
+
+def _number_or_text(word: str) -> float | str:
+    try:
+        return float(word)
+    except ValueError:
+        return word
+
+
 @dataclass(frozen=True)
 class Problem(HasOptions, HasDescription):
     """The learning problem: a data set, a network, the batch size, and the assignment of samples to workers.
@@ -98,6 +123,13 @@ class Problem(HasOptions, HasDescription):
     test_fraction: float = option(0.2, low=0.01, high=0.9, help="share of the samples that is held out for evaluation")
     timing_only: bool = option(False, help="compute nothing: only when and where things happen")
     options: dict[str, Any] = option(factory=dict, help="options of the data set, as rows of clicks")
+    class_weights: Converted[
+        str | tuple[float, ...] | dict[str, float] | None, Sequence[float] | Mapping[Any, float] | str | None
+    ] = option(
+        None, read=class_weights_from_text, write=class_weights_as_text,
+        help="factors of the losses of the classes in the gradient, scaled to mean 1 over the training samples: balanced (every "
+        "class weighs the same); a number for each class, as 1,5; or numbers by class, as spam:5",
+    )  # fmt: skip
     model: NumpyModel | None = option(None, help="a model of your own, instead of a network of dense layers")
 
     def __post_init__(self) -> None:
@@ -127,6 +159,9 @@ class Problem(HasOptions, HasDescription):
             object.__setattr__(self, "dtype", self.dtype or (str(kind) if kind.kind == "f" else "float32"))
         self._check_options()
         self._check_model()
+        object.__setattr__(self, "class_weights", data.check_class_weights(self.class_weights))
+        if not isinstance(self.data, str):
+            self._check_class_weights()
 
     def _check_model(self) -> None:
         """Raise `BadInput` if an own model is given together with what describes a network, or its data do not suit it."""
@@ -145,6 +180,18 @@ class Problem(HasOptions, HasDescription):
             )
             raise BadInput(f"model={shown(self.model)}: the data set {self.data!r} {what}, and has a model of its own.")
         object.__setattr__(self, "hidden", ())
+
+    def _check_class_weights(self) -> tuple[float, ...]:
+        """Return the factor of each class in the loss; () without weights. Raises `BadInput` if they do not suit the data."""
+        if self.class_weights is None:
+            return ()
+        counts = self.dataset.class_counts
+        if counts is None:
+            why = "its targets are numbers" if self.dataset.classes is None else "it has too many classes to count them"
+            raise BadInput(
+                f"class_weights={shown(self.class_weights)}: {self.name} has no weights of classes, because {why}."
+            )
+        return data.class_factors(self.class_weights, self.dataset.class_names, counts[0])
 
     def _check_options(self) -> None:
         if not isinstance(self.options, Mapping):
@@ -184,6 +231,17 @@ class Problem(HasOptions, HasDescription):
         if self.timing_only:
             whole = self._with_values.objective()
             return nn.NullObjective(whole.size, whole.layout, self.dtype, whole)
+        made, factors = self._unweighted(), self._check_class_weights()
+        if factors:
+            if isinstance(made, ModelObjective) and not made.stages:
+                raise BadInput(
+                    f"class_weights={shown(self.class_weights)}: {made.name}.gradient computes its own loss, to which labkit "
+                    "cannot give weights. Make them options of the model and use them there, or give it `stages` instead."
+                )
+            made.loss = nn.SoftmaxCrossEntropy(factors)
+        return made
+
+    def _unweighted(self) -> Any:
         d = self.dataset
         if "curvature" in d.extra:
             return nn.QuadraticObjective(np.asarray(d.extra["curvature"]), d.extra.get("start", 1.0), self.dtype)
@@ -252,6 +310,11 @@ class Problem(HasOptions, HasDescription):
             "test_fraction": self.test_fraction,
             "timing_only": self.timing_only,
             "options": {k: v if isinstance(v, (int, float, str, bool)) else repr(v) for k, v in self.options.items()},
+            **(
+                {}
+                if self.class_weights is None
+                else {"class_weights": class_weights_as_text(self.class_weights) or repr(self.class_weights)}
+            ),
         } | self._curvature()
 
     def _model_described(self) -> dict[str, Any]:
@@ -275,6 +338,8 @@ class Problem(HasOptions, HasDescription):
                 ("hidden layers", f"{layers}; {self.activation}") if self.model is None else ("model", repr(self.model))
             )
             rows[:1] = ("data set", f"{self.name}, not made yet"), network
+        if self.class_weights is not None:
+            rows.append(("class weights", class_weights_as_text(self.class_weights) or repr(self.class_weights)))
         if self.options:
             rows.append(("options", ", ".join(f"{name}={value}" for name, value in self.options.items())))
         rows += [("partition", partition_as_text(self.partition) or repr(self.partition)), ("seed", str(self.seed))]

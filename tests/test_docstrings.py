@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.confusion import ConfusionMatrix
 from labkit.data import DaskDataset, Dataset
 from labkit.forecasts.advice.advise import Advice
 from labkit.forecasts.advice.advise import AdviceRow as AdvisedStrategy
@@ -28,7 +29,7 @@ from labkit.views import Plots
 
 from .public import public_objects
 
-RETURNED = (Advice, AdvisedStrategy, DaskDataset, Dataset, Plots, Revealed, Runs, Summary)
+RETURNED = (Advice, AdvisedStrategy, ConfusionMatrix, DaskDataset, Dataset, Plots, Revealed, Runs, Summary)
 # as the example of `lk.calibrate` does
 CALIBRATES = {"Calibration", "Predictions", "predict", "Lab.calibrate", "Lab.predict"}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -47,6 +47,7 @@ TEXTS = {
     "placement": ("range", "hash:3", "consistent-hash:7:2"),
     "partition": ("even", "by-label:0.3", "by-size:2", "by-weight:1,2,4", "shared"),
     "shape": ("2x2", "1x4"),
+    "class_weights": ("balanced", "1,2.5", "spam:5,1:1e-05", "a:b:3"),
     "costs": (
         costs_as_text(Costs()),
         costs_as_text(

@@ -29,7 +29,8 @@ SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
     (
         "Problem", "problem",
         {"dataset": "data", "hidden": "hidden", "batch-size": "batch_size", "activation": "activation", "dtype": "dtype",
-         "partition": "partition", "test-fraction": "test_fraction", "seed": "seed", "timing-only": "timing_only"},
+         "partition": "partition", "class-weights": "class_weights",
+         "test-fraction": "test_fraction", "seed": "seed", "timing-only": "timing_only"},
     ),
     (
         "Budget (without any: accuracy 0.95, or 20 s)", "budget",

@@ -5,7 +5,7 @@
 """
 
 from .batches import Batch, Batches, NullBatches, batches_of_worker
-from .checks import by_name
+from .checks import by_name, check_class_weights, class_factors
 from .clicks import Clicks, draw_zipf
 from .dataset import Dataset
 from .lazy import DaskDataset, from_dask
@@ -40,6 +40,8 @@ __all__ = [
     "Shared",
     "batches_of_worker",
     "by_name",
+    "check_class_weights",
+    "class_factors",
     "draw_zipf",
     "from_arrays",
     "from_csv",

@@ -65,11 +65,6 @@ class Survey:
         """Return (mean, scale) of the training rows, (d,) each."""
         return self.mean, scale_of(self.mean, self.m2 / self.n_train)
 
-    def baseline_accuracy(self) -> float | None:
-        """Return the accuracy on the held-out rows if the answer is always the most frequent class; None if it is not known."""
-        train, test = self.labels
-        return float(test[train.argmax()] / test.sum()) if train.size and test.sum() else None
-
 
 def survey(block: int, x: Any, y: Any, hold_out: HoldOut, standardize: bool) -> Survey:
     """Check one block, x (n, d) and y (n,) or (n, k), and compute its statistics."""

@@ -5,7 +5,9 @@ Rows and columns are counted from 0, as in NumPy; lines of a file from 1, as in 
 
 from __future__ import annotations
 
+import math
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,56 @@ def check_classes(classes: Any) -> tuple[int | None, tuple[str, ...]]:
     if len(names) < 2 or len(set(names)) < len(names) or not all(isinstance(name, str) for name in classes):
         raise BadInput(f"classes={shown(classes)} is not allowed; it is a number, or at least two different names.")
     return len(names), names
+
+
+def check_class_weights(given: Any) -> str | tuple[float, ...] | dict[str, float] | None:
+    """Return class weights as None, "balanced", a tuple, or a dict whose keys are text. Raises `BadInput` unless they are finite
+    numbers from 0 on, and one of them is above 0.
+    """
+    if given is None or (isinstance(given, str) and given == "balanced"):
+        return given
+    named = isinstance(given, Mapping)
+    listed = given if isinstance(given, (list, tuple)) or (isinstance(given, np.ndarray) and given.ndim == 1) else ()
+    values = [as_number(value) for value in (given.values() if named else listed)]
+    if (
+        not values
+        or not all(value is not None and math.isfinite(value) and value >= 0 for value in values)
+        or not any(values)
+    ):
+        raise BadInput(
+            f"class_weights={shown(given)} is not allowed; it is 'balanced', a number for each class, or numbers by class, as "
+            "{'spam': 5}: finite numbers from 0 on, one above 0."
+        )
+    weights = [float(value) for value in values if value is not None]
+    return dict(zip(map(str, given), weights)) if named else tuple(weights)
+
+
+def class_factors(
+    given: str | tuple[float, ...] | Mapping[str, float], names: tuple[str, ...], counts: np.ndarray
+) -> tuple[float, ...]:
+    """Return the factor of each class for checked weights. The mean over the training samples is 1, so that a learning rate
+    means the same with and without weights. "balanced": all classes weigh the same. Classes not in a mapping have weight 1.
+
+    `names`: of the classes, or (). `counts`: the training samples of each class. Raises `BadInput` if there is no such class, or
+    if no training sample has a weight.
+    """
+    if isinstance(given, str):
+        weights = np.divide(1.0, counts, out=np.zeros(len(counts)), where=counts > 0)
+    elif isinstance(given, Mapping):
+        known = names or tuple(map(str, range(len(counts))))
+        weights = np.ones(len(counts))
+        for name, weight in given.items():
+            if name not in known:
+                raise nearest("class", name, known, "class_weights has it.")
+            weights[known.index(name)] = weight
+    else:
+        if len(given) != len(counts):
+            raise BadInput(f"class_weights has {len(given)} numbers for {len(counts)} classes; one for each is needed.")
+        weights = np.array(given)
+    total = float(weights @ counts)
+    if not total:
+        raise BadInput(f"class_weights={shown(given)}: no training sample has a class with a weight above 0.")
+    return tuple((weights * (counts.sum() / total)).tolist())
 
 
 def feature_names(what: str, x: Any) -> tuple[str, ...]:

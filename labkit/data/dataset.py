@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import BadInput
+from ..formatting import count_text
 from ..random_streams import HOLD_OUT, data_stream
 
 BLOCK_VALUES = 1 << 22  # values that are standardised at once: their float64 intermediate results are 64 MB
@@ -50,9 +51,17 @@ class Described:
         raise NotImplementedError
 
     @property
+    def class_counts(self) -> np.ndarray | None:
+        """The numbers of training and of held-out samples of each class, shape (2, classes); None if they are not known."""
+        raise NotImplementedError
+
+    @property
     def baseline_accuracy(self) -> float | None:
         """The held-out accuracy of a constant answer, the most frequent class of the training samples; None if unknown."""
-        raise NotImplementedError
+        if self.class_counts is None:
+            return None
+        train, test = self.class_counts
+        return float(test[train.argmax()] / test.sum())
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -194,12 +203,19 @@ class Dataset(Described):
         return tuple(self.y_train.shape[1:])
 
     @property
-    def baseline_accuracy(self) -> float | None:
-        return None if self.classes is None else float(np.mean(self.y_test == np.bincount(self.y_train).argmax()))
+    def class_counts(self) -> np.ndarray | None:
+        if self.classes is None:
+            return None
+        return np.stack([np.bincount(y, minlength=self.classes) for y in (self.y_train, self.y_test)])
 
     def __repr__(self) -> str:
-        what = f"{self.classes} classes" if self.classes is not None else f"{self.outputs} targets"
-        return f"<Dataset {self.name}: {self.n_train} + {self.n_test} samples of {self.features} {self.dtype.name}, {what}>"
+        return f"<Dataset {self.name}: {sizes_text(self)}>"
+
+
+def sizes_text(data: Any) -> str:
+    """Return the sizes of a data set as text: `1438 + 359 samples of 64 float32, 10 classes`."""
+    what = f"{data.classes} classes" if data.classes is not None else count_text(data.outputs, "target")
+    return f"{data.n_train} + {data.n_test} samples of {data.features} {data.dtype.name}, {what}"
 
 
 class Subset(NamedTuple):

@@ -25,16 +25,17 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..errors import BadInput
+from ..formatting import count_text
 from ..random_streams import LAZY_PARTITION, data_stream
 from .blocks import HoldOut, Survey, join, labels_of, merge, survey, take
 from .checks import check_classes, check_dtype, check_fraction, check_name, check_seed, check_truth, check_whole
-from .dataset import Dataset, Described
+from .dataset import Dataset, Described, sizes_text
 from .partition import DataPartition, Sized, partition_by_name
 
 FAN_IN = 16  # surveys of blocks that one task merges
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DaskDataset(Described):
     """Training and held-out samples as Dask blocks; `from_dask` makes it.
 
@@ -69,8 +70,8 @@ class DaskDataset(Described):
         Further facts.
     target_mean, target_scale : ndarray or float, default: 0.0 and 1.0
         The mean and the standard deviation of each target of a regression; 0 and 1 if they are not standardised.
-    baseline_accuracy : float, optional
-        The held-out accuracy of a constant answer, the most frequent class of the training samples.
+    class_counts : ndarray, optional
+        The numbers of training and of held-out samples of each class, of shape (2, classes), if there are at most 10,000 classes.
 
     Examples
     --------
@@ -97,11 +98,15 @@ class DaskDataset(Described):
     extra: dict[str, Any] = field(default_factory=dict)
     target_mean: np.ndarray | float = 0.0
     target_scale: np.ndarray | float = 1.0
-    baseline_accuracy: float | None = None
+    class_counts: np.ndarray | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.hold_out.dtype)
+
+    def __repr__(self) -> str:
+        blocks = f"{count_text(len(self.blocks), 'block')} on a Dask cluster"
+        return f"<DaskDataset {self.name}: {sizes_text(self)}, in {blocks}>"
 
     def shares(
         self,
@@ -325,7 +330,7 @@ def from_dask(
         target_shape=shape,
         about=f"{name}: {sum(seen.rows)} samples on a Dask cluster; source and licence are their owner's.",
         extra={"class_names": names} if names else {},
-        baseline_accuracy=seen.baseline_accuracy(),
+        class_counts=seen.labels if seen.labels.size else None,
     )
 
 

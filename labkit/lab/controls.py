@@ -52,8 +52,8 @@ LABELS = {
 }  # fmt: skip
 RARE = ("n_push", "n_fetch", "give_up", "post_local", "stages")  # options of one strategy that are rarely changed
 HIDDEN = {
-    "server_time", "slow", "cores", "options", "timing_only", "test_fraction", "standardize", "updates", "samples",
-    "epochs", "placement", "max_workers", "patience", "restart_after", "checkpoint_time",
+    "server_time", "slow", "cores", "options", "timing_only", "test_fraction", "standardize", "class_weights", "updates",
+    "samples", "epochs", "placement", "max_workers", "patience", "restart_after", "checkpoint_time",
     "evaluation_time",
 }  # fmt: skip
 

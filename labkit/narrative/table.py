@@ -76,6 +76,7 @@ def _data(problem: RecordedProblem) -> str:
     by-label`.
     """
     options = [f"{name}={value}" for name, value in problem.options.items()]
+    options += [f"class_weights={problem.class_weights}"] if problem.class_weights else []
     share = problem.partition
     return ", ".join([problem.data, *options, *([share] if share != "Even()" else [])])
 

@@ -40,7 +40,13 @@ class SoftmaxCrossEntropy:
     For scores z: p = exp(z) / sum exp(z), loss = -log p[y], derivative p - onehot(y) (Bishop 2006, section 4.3.4). The
     greatest score is subtracted first, so that no exponential overflows. log p is computed without p, which may
     underflow to 0.
+
+    `class_weights`: a factor for each class, by which `gradient` multiplies the losses of its samples; empty: all are 1. The mean
+    stays that over the number of samples: after a division by the sum of the weights in the batch, the gradient of a batch would
+    not be the mean of the gradients of its micro-batches, nor on average that of all samples. `evaluate` does not use them.
     """
+
+    class_weights: tuple[float, ...] = ()
 
     def check(self, y: Array, rows: int, outputs: int) -> Array:
         y = np.asarray(y)
@@ -63,10 +69,16 @@ class SoftmaxCrossEntropy:
         right = flat[chosen]
         np.exp(out, out=out)
         total = np.add.reduce(out, axis=1, keepdims=True)
-        loss = float(np.add.reduce(np.log(total), axis=None) - np.add.reduce(right)) / rows
+        weights = np.asarray(self.class_weights, scores.dtype)[y] if self.class_weights else None
+        if weights is None:
+            loss = float(np.add.reduce(np.log(total), axis=None) - np.add.reduce(right)) / rows
+        else:
+            loss = float(np.dot(weights, np.log(total[:, 0]) - right)) / rows
         total *= rows
         out /= total
         flat[chosen] -= 1 / rows
+        if weights is not None:
+            out *= weights[:, None]
         return loss
 
     def evaluate(self, scores: Array, y: Array) -> tuple[float, float | None]:

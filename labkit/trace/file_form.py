@@ -39,6 +39,7 @@ HEADER: Form = {
     "problem": {
         "data": str, "batch_size": COUNT, "dtype": Either("float32", "float64"), "timing_only?": bool, "hidden?": [COUNT],
         "partition?": str, "curvature?": (float, float), "options?": NAMED,
+        "class_weights?": str,
         "model?": {"name": str, "options": NAMED, "shapes": {str: [COUNT]}},
     },
     "strategy": {"name": str, "description?": str, "options": NAMED, "usual?": NAMED, "mean_staleness?": SCORE},

@@ -62,6 +62,7 @@ class RecordedProblem(RecordedPart):
     timing_only: bool = False  # no gradient was computed, and nothing was evaluated
     options: Mapping[str, OptionValue] = field(default_factory=dict)  # of the data set
     curvature: tuple[float, float] | None = None  # smallest and largest, of a quadratic bowl
+    class_weights: str | None = None  # as text
     model: Mapping[str, Any] | None = None  # of the user, instead of a network: its name, options and shapes
 
     @property
@@ -72,8 +73,8 @@ class RecordedProblem(RecordedPart):
         return "model", call_text(self.model["name"], self.model["options"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the part as JSON values, with `curvature` and `model` only if it has them, and a model instead of a network."""
-        without = {name for name in ("curvature", "model") if getattr(self, name) is None}
+        """Return the part as JSON values, without what it does not have, and a model instead of a network."""
+        without = {name for name in ("curvature", "class_weights", "model") if getattr(self, name) is None}
         without |= set() if self.model is None else {"hidden", "activation"}
         return {name: value for name, value in super().to_dict().items() if name not in without}
 

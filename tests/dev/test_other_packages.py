@@ -10,9 +10,10 @@ import numpy as np
 import pandas
 import pytest
 import scipy.sparse
-from sklearn import datasets
+from sklearn import datasets, metrics, utils
 
 import labkit as lk
+from labkit.confusion import ConfusionMatrix
 from labkit.data import from_arrays
 from labkit.data.digits import read_digits
 
@@ -44,3 +45,21 @@ def test_a_parquet_file_holds_the_data_frame_of_a_sweep(tmp_path: Path) -> None:
     clusters = [lk.SimulatedCluster(workers=workers) for workers in (1, 2)]
     sweep = lk.sweep(problem, lk.AsyncPS(), clusters, lk.Budget(updates=4), seeds=2, progress=False)
     assert pandas.read_parquet(sweep.to_parquet(tmp_path / "sweep.parquet")).equals(sweep.frame())
+
+
+def test_measures_of_a_confusion_matrix_are_those_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    labels, predicted = rng.integers(0, 5, (2, 400))
+    found = ConfusionMatrix.of(labels, predicted, tuple("abcde"))
+    assert found.counts.tolist() == metrics.confusion_matrix(labels, predicted).tolist()
+    assert found.accuracy == metrics.accuracy_score(labels, predicted)
+    assert found.balanced_accuracy == metrics.balanced_accuracy_score(labels, predicted)
+    np.testing.assert_allclose(found.recall, metrics.recall_score(labels, predicted, average=None))
+    np.testing.assert_allclose(found.precision, metrics.precision_score(labels, predicted, average=None))
+
+
+def test_balanced_class_weights_are_those_of_scikit_learn() -> None:
+    problem = lk.Problem("digits", class_weights="balanced")
+    labels = problem.dataset.y_train
+    expected = utils.compute_class_weight("balanced", classes=np.arange(10), y=labels)
+    np.testing.assert_allclose(problem.objective().loss.class_weights, expected)  # type: ignore[attr-defined]
