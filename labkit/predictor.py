@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +26,7 @@ from .models.numpy_model import NumpyModel
 from .options import as_number, as_numbers
 from .problem import QUICK_ROWS, Problem
 
+READ_FACTOR = 20  # a model that was read in vain is read again after so many times the duration of the reading
 NAMES: Form = {"class_names?": [str], "feature_names?": [str], "column_target?": bool}
 
 
@@ -85,6 +89,8 @@ class Predictor(HasDescription):
         What the model knows about its data.
     accuracy : float, optional
         The accuracy on held-out data, from 0 to 1.
+    update, time : int and float, optional
+        After which update and after how many seconds of the run the parameters were evaluated.
 
     Notes
     -----
@@ -118,6 +124,8 @@ class Predictor(HasDescription):
         about: dict[str, Any] | None = None,
         names: Names | None = None,
         accuracy: float | None = None,
+        update: int | None = None,
+        time: float | None = None,
     ):
         self.parameters: Any = parameters
         self.network: Any = network if network is not None else problem.objective()  # type: ignore[union-attr]
@@ -129,8 +137,19 @@ class Predictor(HasDescription):
         self._held_out = dataset if isinstance(dataset, Dataset) else None
         self._names = names or (Names.of(dataset) if dataset is not None else Names())
         self.about = problem.describe() if problem is not None else about or {}
-        if accuracy is not None and math.isfinite(accuracy):
-            self.about["accuracy"] = accuracy
+        known = {"accuracy": accuracy, "update": update, "time": time}
+        self.about |= {name: value for name, value in known.items() if value is not None and math.isfinite(value)}
+
+    @property
+    def update(self) -> int | None:
+        """The number of the update after which the parameters were evaluated; None if unknown."""
+        found = as_number(self.about.get("update"))  # a file may contain anything
+        return None if found is None else int(found)
+
+    @property
+    def time(self) -> float | None:
+        """The run time in seconds at which the parameters were evaluated; None if unknown."""
+        return as_number(self.about.get("time"))
 
     @property
     def features(self) -> int:
@@ -160,6 +179,9 @@ class Predictor(HasDescription):
         if (accuracy := as_number(self.about.get("accuracy"))) is not None:  # a file may contain anything
             hidden = self._hidden_by_accuracy()
             rows.append(("accuracy", f"{accuracy:.1%} held out" + (f"; {hidden}" if hidden else "")))
+        if self.update is not None:
+            when = "" if self.time is None else f", at {self.time:.2f} s"
+            rows.append(("evaluated", f"after update {self.update:,}{when}"))
         shape = f"shape (n, {self.network.inputs})"
         standardised = f"samples, {shape}, as in the data set; predict standardises them"
         rows.append(("input", f"ids, {shape}" if self.network.takes_ids else standardised))
@@ -345,6 +367,99 @@ class Predictor(HasDescription):
             arrays |= {"target_mean": np.ravel(self.target_mean), "target_scale": np.ravel(self.target_scale)}
         nn.save_model(path, self.network, self.parameters, self.about | self._names.to_dict(), arrays=arrays)
         return Path(path)
+
+
+class LivePredictor:
+    """The newest evaluated model of a run; `Run.predictor` makes it. It can be used by several threads.
+
+    Parameters
+    ----------
+    read : callable
+        Returns the newest model, as `Run.result`.
+    known : callable
+        Returns the newest update that was evaluated (-1: none), and whether the run is over.
+
+    See Also
+    --------
+    Predictor : A model that does not change.
+
+    Notes
+    -----
+    Each call answers with one model. `current` returns it: parameters, update and time that belong together, which two calls of
+    this object, between which the run evaluates, may not.
+    """
+
+    def __init__(self, read: Callable[[], Predictor], known: Callable[[], tuple[int, bool]]):
+        self._read, self._known = read, known
+        self._lock = threading.Lock()
+        self._model: Predictor | None = None
+        self._final = False
+        self._next_read = 0.0
+
+    def current(self) -> Predictor:
+        """Return the newest evaluated model.
+
+        Returns
+        -------
+        Predictor
+            The model, which does not change any more.
+
+        Raises
+        ------
+        BadInput
+            If nothing has been evaluated yet.
+        """
+        update, over = self._known()
+        with self._lock:
+            model, began = self._model, monotonic()
+            newer = model is None or (model.update or 0) < update or (over and not self._final)
+            if model is not None and (not newer or (began < self._next_read and not over)):
+                return model
+            found = self._read()
+            if model is not None and found.update == model.update:  # of processes: evaluated, but not saved yet
+                self._next_read = monotonic() + READ_FACTOR * (monotonic() - began)
+            self._model, self._final = found, over
+            return found
+
+    @property
+    def update(self) -> int | None:
+        """The number of the update after which the newest model was evaluated."""
+        return self.current().update
+
+    @property
+    def time(self) -> float | None:
+        """The run time in seconds at which the newest model was evaluated."""
+        return self.current().time
+
+    def predict(self, x: ArrayLike) -> np.ndarray:
+        """Predict with the newest model, see `Predictor.predict`.
+
+        Parameters
+        ----------
+        x : array_like
+            The samples.
+
+        Returns
+        -------
+        ndarray
+            The classes, or the values of a regression.
+        """
+        return self.current().predict(x)
+
+    def predict_proba(self, x: ArrayLike) -> np.ndarray:
+        """Predict probabilities with the newest model, see `Predictor.predict_proba`.
+
+        Parameters
+        ----------
+        x : array_like
+            The samples.
+
+        Returns
+        -------
+        ndarray
+            The probabilities, of shape (n, classes).
+        """
+        return self.current().predict_proba(x)
 
 
 def load(path: str | Path, *, model: NumpyModel | None = None) -> Predictor:

@@ -121,6 +121,12 @@ class Problem(HasOptions, HasDescription):
     )  # fmt: skip
     standardize: bool = option(True, help="shift and scale every feature to mean 0, deviation 1")
     test_fraction: float = option(0.2, low=0.01, high=0.9, help="share of the samples that is held out for evaluation")
+    validation: float = option(
+        0.0,
+        low=0.0,
+        high=0.9,
+        help="share of the training samples on which rules of the budget are evaluated, not the test set",
+    )
     timing_only: bool = option(False, help="compute nothing: only when and where things happen")
     options: dict[str, Any] = option(factory=dict, help="options of the data set, as rows of clicks")
     class_weights: Converted[
@@ -162,6 +168,19 @@ class Problem(HasOptions, HasDescription):
         object.__setattr__(self, "class_weights", data.check_class_weights(self.class_weights))
         if not isinstance(self.data, str):
             self._check_class_weights()
+        self._check_validation()
+
+    def _check_validation(self) -> None:
+        if self.validation and (self.data == "quadratic" or isinstance(self.data, DaskDataset)):
+            why = (
+                "has no samples"
+                if self.data == "quadratic"
+                else "is a data set of Dask, whose samples stay on the cluster"
+            )
+            raise BadInput(
+                f"validation={self.validation:g}: {self.name} {why}, so no validation part can be taken from it; leave it out"
+                + ("." if self.data == "quadratic" else ", or give the samples to from_arrays.")
+            )
 
     def _check_model(self) -> None:
         """Raise `BadInput` if an own model is given together with what describes a network, or its data do not suit it."""
@@ -209,14 +228,16 @@ class Problem(HasOptions, HasDescription):
     def dataset(self) -> Dataset | Any:  # Any: a DaskDataset, which has no arrays, only if the problem was given one
         """The `Dataset`, or the `DaskDataset`.
 
-        A data set given by name is split by the seed and standardised as the options say.
+        A data set given by name is split by the seed and standardised as the options say. `validation` takes its part from the
+        training samples.
         """
-        if not isinstance(self.data, str):
-            return self.data
-        return data.load(
-            self.data, seed=self.seed, test_fraction=self.test_fraction, standardize=self.standardize, dtype=self.dtype,
-            **self.options,
-        )  # fmt: skip
+        found: Any = self.data
+        if isinstance(self.data, str):
+            found = data.load(
+                self.data, seed=self.seed, test_fraction=self.test_fraction, standardize=self.standardize, dtype=self.dtype,
+                **self.options,
+            )  # fmt: skip
+        return found.with_validation(self.validation, self.seed) if self.validation else found
 
     def objective(self) -> Objective:
         """Return a new objective: the network and its loss.
@@ -299,6 +320,11 @@ class Problem(HasOptions, HasDescription):
         dict
             The value of each field by its name; a data set and a partition as text.
         """
+        weights = self.class_weights
+        given = {
+            "class_weights": None if weights is None else class_weights_as_text(weights) or repr(weights),
+            "validation": self.validation or None,
+        }
         return {
             "data": self.name,
             **self._model_described(),
@@ -310,11 +336,7 @@ class Problem(HasOptions, HasDescription):
             "test_fraction": self.test_fraction,
             "timing_only": self.timing_only,
             "options": {k: v if isinstance(v, (int, float, str, bool)) else repr(v) for k, v in self.options.items()},
-            **(
-                {}
-                if self.class_weights is None
-                else {"class_weights": class_weights_as_text(self.class_weights) or repr(self.class_weights)}
-            ),
+            **{name: value for name, value in given.items() if value is not None},
         } | self._curvature()
 
     def _model_described(self) -> dict[str, Any]:
@@ -357,7 +379,8 @@ class Problem(HasOptions, HasDescription):
         """Return the rows that need the data set: its size, the network, and the batches of an epoch."""
         kind = count_text(d.outputs, "target") if d.classes is None else f"{d.classes} classes"
         shape = f" ({d.image_shape[0]} x {d.image_shape[1]} pixels)" if d.image_shape else ""
-        held = f"{d.n_train:,} training and {d.n_test:,} held-out samples"
+        part = f", {d.n_validation:,} validation" if self.validation else ""
+        held = f"{d.n_train:,} training{part} and {d.n_test:,} held-out samples"
         objective = self.objective()
         batches = -(-d.n_train // self.batch_size)
         if d.has_standardised_targets:

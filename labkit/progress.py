@@ -26,7 +26,7 @@ from .errors import BadInput, shown
 from .formatting import count_text, number_text, percent, rate
 from .narrative.log import stop_reason
 from .trace import Trace, updates
-from .trace.query import last_evaluation, samples_applied
+from .trace.query import judged_on, last_evaluation, samples_applied
 from .trace.schema import seconds
 
 FIRST_S = 0.5  # no bar is shown for a shorter wait
@@ -37,30 +37,33 @@ BAR_WIDTH = 24  # columns of a terminal
 
 
 def budget_limits(plan: Plan) -> dict[str, float]:
-    """Return the budget of a run as {"updates" | "samples" | "seconds" | "accuracy": limit}."""
+    """Return the budget of a run as {"updates" | "samples" | "seconds" | "accuracy" | "loss": limit}."""
     found = {
         "updates": plan.limits.updates, "samples": plan.limits.samples, "seconds": plan.budget.seconds,
-        "accuracy": plan.budget.accuracy,
+        "accuracy": plan.budget.accuracy, "loss": plan.budget.loss,
     }  # fmt: skip
     return {name: float(limit) for name, limit in found.items() if limit is not None and math.isfinite(limit)}
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run at one moment. `seconds`: engine time. `accuracy`: None if it is not known (yet)."""
+    """The progress of a run at one moment. `seconds`: engine time. `accuracy`, `loss`: on the samples to which the rules of the
+    budget apply; None if not known (yet).
+    """
 
     updates: int
     samples: int
     seconds: float
     accuracy: float | None
     limits: Mapping[str, float]
+    loss: float | None = None
 
     @classmethod
     def of(cls, trace: Trace, limits: Mapping[str, float]) -> Progress:
         """Return the progress of a trace towards `limits`, the result of `budget_limits`."""
-        evaluation = last_evaluation(trace, trained=False)
-        accuracy = evaluation[2] if evaluation and math.isfinite(evaluation[2]) else None
-        return cls(updates(trace), samples_applied(trace), seconds(trace.now), accuracy, limits)
+        evaluation = last_evaluation(trace, trained=False, table=judged_on(trace)) or (0.0, math.nan, math.nan)
+        loss, accuracy = (value if math.isfinite(value) else None for value in evaluation[1:])
+        return cls(updates(trace), samples_applied(trace), seconds(trace.now), accuracy, limits, loss)
 
     @property
     def share(self) -> float | None:
@@ -78,7 +81,7 @@ class Progress:
     def limited(self) -> list[str]:
         """Each quantity that has a limit, with its limit, as text: `107 of 300 updates`."""
         texts = self._texts()
-        return [texts[name] for name in ("updates", "samples", "seconds", "accuracy") if name in self.limits]
+        return [texts[name] for name in ("updates", "samples", "seconds", "accuracy", "loss") if name in self.limits]
 
     @property
     def numbers(self) -> list[str]:
@@ -87,7 +90,8 @@ class Progress:
         found = [texts["updates"]] + ([texts["samples"]] if "samples" in self.limits else [])
         if self.updates and self.seconds:
             found.append(f"{rate(self.updates / self.seconds)} updates/s")
-        return [*found, *([] if self.accuracy is None else [texts["accuracy"]]), texts["seconds"]]
+        found += [] if self.accuracy is None else [texts["accuracy"]]
+        return [*found, *([texts["loss"]] if "loss" in self.limits else []), texts["seconds"]]
 
     def _texts(self) -> dict[str, str]:
         """Return each quantity as text, with its limit if it has one."""
@@ -101,6 +105,8 @@ class Progress:
             "samples": f"{self.samples:,}{of['samples']} samples",
             "seconds": f"{self.seconds:.1f} s" if limit is None else f"{self.seconds:.1f} of {number_text(limit)} s",
             "accuracy": f"accuracy {accuracy}" + ("" if goal is None else f" of {100 * goal:g}%"),
+            "loss": f"loss {'unknown' if self.loss is None else number_text(self.loss)}, ends at "
+            f"{number_text(self.limits.get('loss'))}",
         }
 
 
@@ -293,7 +299,7 @@ class Wait:
 
     def _time_left(self, share: float | None) -> float | None:
         """Return the estimated wall seconds until the end; None if there is no estimate."""
-        if share is None or set(self._limits) == {"accuracy"}:
+        if share is None or set(self._limits) <= {"accuracy", "loss"}:
             return None
         self._seen.append((self._clock(), share))
         (then, before), (now, _) = self._seen[0], self._seen[-1]

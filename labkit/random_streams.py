@@ -20,6 +20,7 @@ SAMPLES = "{name}"  # the samples of the generated data set `name`
 TRUE_WEIGHTS = "{name} weights"  # the weights from which the labels of "clicks" are generated
 NOISY_LABELS = "{name} labels"  # the labels of "clicks", drawn from their probabilities
 HOLD_OUT = "split"  # which samples of an array are held out
+VALIDATION = "validation"  # which training samples are the validation part
 BLOCK = "block {block}"  # which rows of a block of a Dask array are held out
 PARTITION = "partition"  # which worker has which sample
 PARTITION_BY_LABEL = "partition by label"  # the same, for `ByLabel`

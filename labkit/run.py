@@ -46,7 +46,7 @@ from .narrative.log import Log, log_lines, straggler_text
 from .narrative.sentence import sentence
 from .nn import SparseParameters
 from .options import as_number, check_number
-from .predictor import Predictor
+from .predictor import LivePredictor, Predictor
 from .problem import Problem
 from .progress import Progress, Wait, bar_for, budget_limits, check_progress, state_text
 from .roles.budget import Budget
@@ -54,13 +54,13 @@ from .strategies import Strategy
 from .summary import Summary
 from .trace import Trace
 from .trace.events import EVENTS, EngineWarning, Event
-from .trace.query import last_evaluation
 from .trace.role_states import periods
 from .trace.schema import nanoseconds, seconds
 from .trace.stragglers import stragglers
 
 if TYPE_CHECKING:
     from .lab.lab import Lab
+    from .serving import ModelServer
     from .views import Plots
 
 MOST_S = 1e9  # the longest advance, in engine seconds
@@ -665,13 +665,119 @@ class Run(HasDescription):
         >>> bool((model.predict(held_out) == problem.dataset.y_test).mean() >= 0.9)
         True
         """
-        parameters = self.engine.parameters
-        if parameters is None or self.plan.problem.timing_only:
-            why = "it is timing only" if self.plan.problem.timing_only else "nothing has been evaluated yet"
+        problem, found = self.plan.problem, None if self.plan.problem.timing_only else self.engine.evaluated
+        if found is None:
+            why = "it is timing only" if problem.timing_only else "nothing has been evaluated yet"
             raise BadInput(f"This run has no trained model: {why}.")
-        if isinstance(parameters, SparseParameters):
-            return Predictor(self.plan.problem, parameters.plain(), accuracy=self._accuracy())
-        return Predictor(self.plan.problem, np.array(parameters), accuracy=self._accuracy())
+        held = found.parameters
+        values = held.plain() if isinstance(held, SparseParameters) else np.array(held)
+        time = None if found.time is None else seconds(found.time)
+        return Predictor(problem, values, accuracy=found.accuracy, update=found.update, time=time)
+
+    def predictor(self, live: bool = False) -> Predictor | LivePredictor:
+        """Return the model, also while the run trains it.
+
+        Parameters
+        ----------
+        live : bool, default: False
+            Whether the model follows the run: its predictions are those of the newest evaluated parameters, and at the end those
+            of `result`. Otherwise this is `result`.
+
+        Returns
+        -------
+        Predictor or LivePredictor
+            The model.
+
+        Raises
+        ------
+        BadInput
+            As `result`. A live model exists before the first evaluation, and raises it when it is asked.
+
+        Examples
+        --------
+        >>> run = lk.train("moons", lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=100))
+        >>> model = run.predictor(live=True)
+        >>> run.advance(0.5).wait_for(lambda run: model.update == 60)
+        True
+        >>> run.wait().done, model.update, model.predict([[0.0, 1.0]]).shape
+        (True, 100, (1,))
+        """
+        if not isinstance(live, bool):
+            raise BadInput(f"live={shown(live)} is not allowed; give True or False.")
+        if live and self.plan.problem.timing_only:
+            raise BadInput("This run has no trained model: it is timing only.")
+        return LivePredictor(self.result, self._evaluations) if live else self.result()
+
+    def _evaluations(self) -> tuple[int, bool]:
+        """Return the newest evaluated update that the trace has (-1: none), and whether the run is over: a model that is older
+        has to be read again.
+        """
+        done = self.done
+        newest = self.trace.column("evaluations", "update")
+        return (int(newest[-1]) if len(newest) else -1), done
+
+    def serve(
+        self,
+        port: int = 0,
+        *,
+        host: str = "127.0.0.1",
+        name: str | None = None,
+        token: str | None = None,
+        max_bytes: int = 8_000_000,
+        max_rows: int = 10_000,
+    ) -> ModelServer:
+        """Answer predictions over HTTP while the run trains, in the REST form of TensorFlow Serving.
+
+        ``GET /v1/models/NAME`` returns the state and the version: the number of the evaluated update. ``POST
+        /v1/models/NAME:predict`` with ``{"instances": [sample, ...]}`` returns ``{"predictions": [...], "model_version": ...}``:
+        of each sample the probabilities of the classes or, for a regression, the values, as `Predictor` computes them. The
+        server ends with the run, with `ModelServer.close`, or at the end of a ``with`` block.
+
+        Parameters
+        ----------
+        port : int, default: 0
+            The port; 0: a free one.
+        host : str, default: '127.0.0.1'
+            The address to listen on. By default only programs of this machine can connect. There is no encryption.
+        name : str, optional
+            The name of the model in the address. By default that of the data set.
+        token : str, optional
+            The token that requests must have (``Authorization: Bearer TOKEN``). By default a random one, `ModelServer.token`.
+        max_bytes : int, default: 8000000
+            The largest body of a request.
+        max_rows : int, default: 10000
+            The largest number of samples in a request.
+
+        Returns
+        -------
+        ModelServer
+            The server, which runs in threads of its own.
+
+        Raises
+        ------
+        BadInput
+            If an argument is not allowed, if the address cannot be used, if the run is timing only or over.
+
+        Examples
+        --------
+        >>> run = lk.train("moons", lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=100))
+        >>> run.advance(0.3).done
+        False
+        >>> with run.serve() as server:
+        ...     server.url
+        'http://127.0.0.1:.../v1/models/moons'
+        """
+        model = self.predictor(live=True)
+        assert isinstance(model, LivePredictor)
+        if self.done:
+            raise BadInput("serve: this run is over, and a server ends with its run; use run.result().")
+        name = self.plan.problem.name if name is None else name
+        with DeferredInterrupt():
+            from .serving import ModelServer
+
+        return ModelServer(
+            model, lambda: self.done, host, port, name=name, token=token, max_bytes=max_bytes, max_rows=max_rows
+        )
 
     def watch(
         self,
@@ -707,14 +813,6 @@ class Run(HasDescription):
             from .views import Plots
 
         return Plots(lambda: self.trace)
-
-    def _accuracy(self) -> float | None:
-        """Return the held-out accuracy of the parameters of `result`, if it is known."""
-        trace = self.trace
-        if trace.ending is not None:
-            return trace.ending.get("accuracy")
-        evaluation = last_evaluation(trace, trained=False)
-        return None if evaluation is None else evaluation[2]
 
     def _described(self) -> Description:
         trace = self.trace

@@ -52,6 +52,10 @@ SHORTHANDS = {
     ),
 }
 
+RENAMED = {
+    "early_stopping": ("budget", "patience")
+}  # options whose name is that of another part's: {name here: part, option}
+
 
 @dataclass(frozen=True)
 class RunSpec:
@@ -73,7 +77,8 @@ class RunSpec:
         found: dict[str, Option] = {}
         for part in PARTS:
             found |= {name: k for name, k in options_of(getattr(self, part)).items() if name not in found}
-        return found | SHORTHANDS
+        renamed = {name: options_of(getattr(self, part))[option] for name, (part, option) in RENAMED.items()}
+        return found | renamed | SHORTHANDS
 
     def value(self, name: str) -> Any:
         """Return the value of the option that `changed` accepts under this name."""
@@ -87,13 +92,16 @@ class RunSpec:
             return PACE if mean is None else mean
         if name == "distribution":
             return FULL_SPEED if distribution is None else distribution_name(distribution) or distribution.describe()
-        return getattr(getattr(self, self._part(name)), name)
+        part, option = self._place(name)
+        return getattr(getattr(self, part), option)
 
-    def _part(self, name: str) -> str:
-        """Return the name of the part that declares this option."""
+    def _place(self, name: str) -> tuple[str, str]:
+        """Return the name of the part that declares this option, and the option's name there."""
+        if name in RENAMED:
+            return RENAMED[name]
         for part in PARTS:
             if name in options_of(getattr(self, part)):
-                return part
+                return part, name
         raise nearest("setting", name, ["strategy", *self.options()])
 
     def _owner(self, part: str) -> str:
@@ -126,14 +134,14 @@ class RunSpec:
             if name in ("pace", "distribution"):
                 made = replace(made, cluster=replace(made.cluster, compute=made._distribution(name, value)))
                 continue
-            part = made._part(name)
+            part, option = made._place(name)
             whole = getattr(made, part)
-            known = options_of(whole)[name]
+            known = options_of(whole)[option]
             if known.type is not object and known.names is None:
                 value = check_option(self._owner(part), known, value)
             if name == "slow":
                 value = {role: factor for role, factor in check_slow(value).items() if factor != 1}
-            made = replace(made, **{part: replace(whole, **{name: value})})
+            made = replace(made, **{part: replace(whole, **{option: value})})
         return made
 
     def _distribution(self, name: str, value: Any) -> Distribution | None:
@@ -180,7 +188,7 @@ class RunSpec:
         known = self.options().get(name)
         if name in ("strategy", "data", "distribution") or known is None:
             return text
-        return read_option("cluster" if name == "pace" else self._owner(self._part(name)), known, text)
+        return read_option("cluster" if name == "pace" else self._owner(self._place(name)[0]), known, text)
 
     def write(self, name: str) -> str:
         """Return the text that `read` reads as the value of this option. Raises `BadInput` if it is a user-defined object."""

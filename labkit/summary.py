@@ -76,10 +76,11 @@ class Summary(HasDescription):
         -------
         dict
             Among others "updates", "gradients", "seconds" (engine time), "updates_per_second", "staleness" ({"mean", "p50",
-            ...}), "loss", "accuracy" (from 0 to 1), "baseline_accuracy" (that of a constant answer, the most
+            ...}), "loss", "accuracy" (from 0 to 1; both on the test set), "validation_loss", "validation_accuracy",
+            "baseline_accuracy" (that of a constant answer, the most
             frequent class of the training samples), "time_to_accuracy" (s), "bytes_sent", "communication" (of tasks: seconds that
-            are "hidden" and "exposed"), "ledger" and "stopped_by". Values that
-            are not known are None.
+            are "hidden" and "exposed"), "ledger", "stopped_by" and "stopped_on" (the samples on which a rule of the budget
+            ended the run: "test set" or "validation part"). Values that are not known are None.
         """
         return dict(self.values)
 
@@ -97,6 +98,8 @@ class Summary(HasDescription):
         v, book = self.values, self.book
         stale = v["staleness"]
         ended = v["stopped_by"] or "still running"
+        if v["stopped_on"] is not None:
+            ended += f", on the {v['stopped_on']}"
         sent = sum(count for kinds in v["bytes_sent"].values() for count in kinds.values())
         rows = [
             (
@@ -118,6 +121,10 @@ class Summary(HasDescription):
             ("sent", bytes_text(sent)),
             ("ledger", ledger_text(book)),
         ]
+        if v["validation_loss"] is not None:
+            accuracy = v["validation_accuracy"]
+            right = "" if accuracy is None else f", accuracy {accuracy:.1%}"
+            rows.insert(7, ("validation", f"loss {number_text(v['validation_loss'])}{right}"))
         if self.overlap:
             rows.append(("overlap", self.overlap))
         if v["time_to_accuracy"] is not None:

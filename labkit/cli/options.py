@@ -30,11 +30,12 @@ SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
         "Problem", "problem",
         {"dataset": "data", "hidden": "hidden", "batch-size": "batch_size", "activation": "activation", "dtype": "dtype",
          "partition": "partition", "class-weights": "class_weights",
-         "test-fraction": "test_fraction", "seed": "seed", "timing-only": "timing_only"},
+         "test-fraction": "test_fraction", "validation": "validation", "seed": "seed", "timing-only": "timing_only"},
     ),
     (
         "Budget (without any: accuracy 0.95, or 20 s)", "budget",
-        {name: name for name in ("updates", "samples", "epochs", "seconds", "accuracy")},
+        {name: name for name in ("updates", "samples", "epochs", "seconds", "accuracy", "loss")}
+        | {"early-stopping": "early_stopping", "min-delta": "min_delta"},
     ),
     (
         "Cluster", "cluster",
@@ -179,12 +180,14 @@ def run_options() -> tuple[RunOption, ...]:
     from ..options import options_of
     from ..problem import Problem
     from ..roles.budget import Budget
+    from ..spec import RENAMED
     from ..strategies import Strategy
 
     parts: dict[str, Any] = {"strategy": Strategy, "problem": Problem, "budget": Budget, "cluster": ClusterSpec}
     declared_options: list[RunOption] = []
     for title, part, names in SECTIONS:
-        known = options_of(parts[part])
+        renamed = {name: options_of(parts[owner])[option] for name, (owner, option) in RENAMED.items() if owner == part}
+        known = options_of(parts[part]) | renamed
         declared_options += [_option(title, name, known[declared]) for name, declared in names.items()]
         declared_options += [
             RunOption(section, names, **more) for section, names, more in EXTRA_OPTIONS.values() if section == title

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import BadInput
 from ..formatting import count_text
-from ..random_streams import HOLD_OUT, data_stream
+from ..random_streams import HOLD_OUT, VALIDATION, data_stream
 
 BLOCK_VALUES = 1 << 22  # values that are standardised at once: their float64 intermediate results are 64 MB
 
@@ -162,6 +162,8 @@ class Dataset(Described):
     target_mean, target_scale : ndarray or float, default: 0.0 and 1.0
         The mean and the standard deviation of each target of a regression in the training samples, float64 of shape () or (k,); 0
         and 1 if they are not standardised.
+    x_validation, y_validation : ndarray, optional
+        The samples that `Problem.validation` has taken from the training samples, in the same form; None without it.
 
     Examples
     --------
@@ -183,11 +185,49 @@ class Dataset(Described):
     extra: dict[str, Any] = field(default_factory=dict)
     target_mean: np.ndarray | float = 0.0
     target_scale: np.ndarray | float = 1.0
+    x_validation: np.ndarray | None = None
+    y_validation: np.ndarray | None = None
 
     @property
     def n_train(self) -> int:
         """The number of training samples."""
         return len(self.x_train)
+
+    @property
+    def n_validation(self) -> int:
+        """The number of samples of the validation part; 0 without one."""
+        return 0 if self.x_validation is None else len(self.x_validation)
+
+    @property
+    def evaluated(self) -> tuple[np.ndarray, ...]:
+        """The arrays that the chief evaluates: ``(x_test, y_test)``, then those of the validation part, if there is one."""
+        if self.x_validation is None or self.y_validation is None:
+            return self.x_test, self.y_test
+        return self.x_test, self.y_test, self.x_validation, self.y_validation
+
+    def with_validation(self, fraction: float, seed: int) -> Dataset:
+        """Take a validation part from the training samples.
+
+        Parameters
+        ----------
+        fraction : float
+            The share of the training samples; of every class the same share.
+        seed : int
+            Decides which samples.
+
+        Returns
+        -------
+        Dataset
+            A data set with fewer training samples, in the same order and standardised as before, and the same held-out samples.
+        """
+        labelled = self.classes is not None
+        train, part = hold_out(self.x_train, self.y_train, fraction, seed, labelled, VALIDATION)
+        assert train.rows is not None
+        assert part.rows is not None
+        kept, taken = np.sort(train.rows), np.sort(part.rows)
+        x, y = (_frozen(values[kept], values.dtype) for values in (self.x_train, self.y_train))
+        x_part, y_part = (_frozen(values[taken], values.dtype) for values in (self.x_train, self.y_train))
+        return replace(self, x_train=x, y_train=y, x_validation=x_part, y_validation=y_part)
 
     @property
     def n_test(self) -> int:
@@ -213,9 +253,10 @@ class Dataset(Described):
 
 
 def sizes_text(data: Any) -> str:
-    """Return the sizes of a data set as text: `1438 + 359 samples of 64 float32, 10 classes`."""
+    """Return the sizes of a data set as text: `1438 + 359 samples of 64 float32, 10 classes`. A validation part is between both."""
     what = f"{data.classes} classes" if data.classes is not None else count_text(data.outputs, "target")
-    return f"{data.n_train} + {data.n_test} samples of {data.features} {data.dtype.name}, {what}"
+    part = f" + {data.n_validation}" if isinstance(data, Dataset) and data.n_validation else ""
+    return f"{data.n_train}{part} + {data.n_test} samples of {data.features} {data.dtype.name}, {what}"
 
 
 class Subset(NamedTuple):
@@ -247,29 +288,32 @@ class Subset(NamedTuple):
 
 
 def hold_out(
-    x: np.ndarray, y: np.ndarray, test_fraction: float, seed: int, stratify: bool = False
+    x: np.ndarray, y: np.ndarray, fraction: float, seed: int, stratify: bool = False, stream: str = HOLD_OUT
 ) -> tuple[Subset, Subset]:
-    """Split at random, by the seed, into the parts (train, test), with at least one sample in each.
+    """Split at random, by the seed, into the parts (kept, held out), with at least one sample in each.
 
-    `stratify`: whether the fraction is held out of every class of the labels y (n,), but no sample of a class that has only one.
+    `fraction`: of the samples that are held out. `stratify`: whether it is held out of every class of the labels y (n,), but no
+    sample of a class that has only one.
     """
     samples = len(x)
     if samples < 2:
         raise BadInput(f"There is {samples} sample; at least 2 are needed, one to train on and one to hold out.")
-    order = data_stream(seed, HOLD_OUT).permutation(samples)
+    order = data_stream(seed, stream).permutation(samples)
     if stratify:
         # of class c, the first held[c] in the order
         count = np.bincount(y)
-        held = np.minimum(np.maximum(np.rint(count * test_fraction), 1), count - 1)
+        held = np.minimum(np.maximum(np.rint(count * fraction), 1), count - 1)
         labels = y[order]
         by_class = np.argsort(labels, kind="stable")
         rank = np.empty(samples, np.int64)
         rank[by_class] = np.arange(samples) - np.repeat(np.cumsum(count) - count, count)
         chosen = rank < held[labels]
         if not chosen.any():
-            raise BadInput("stratify=True needs a class with at least 2 samples, one to train on and one to hold out.")
+            raise BadInput(
+                "A stratified split needs a class with at least 2 samples, one to train on and one to hold out."
+            )
         return Subset(x, y, order[~chosen]), Subset(x, y, order[chosen])
-    several = min(max(round(samples * test_fraction), 1), samples - 1)
+    several = min(max(round(samples * fraction), 1), samples - 1)
     return Subset(x, y, order[several:]), Subset(x, y, order[:several])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -25,6 +25,19 @@ from .storage.store import Store
 
 if TYPE_CHECKING:
     from .plan import Plan
+
+Parameters = np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.float64]] | SparseParameters
+
+
+class Evaluated(NamedTuple):
+    """An evaluated model: what belongs together. `update`: its version. `time`: when it was evaluated (ns); None: in
+    a run before this one. `accuracy`: on the test set, or None.
+    """
+
+    parameters: Parameters
+    update: int
+    time: int | None
+    accuracy: float | None
 
 
 class Engine(ABC):
@@ -71,8 +84,14 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def parameters(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.float64]] | SparseParameters | None:
-        """The evaluated parameters that met the budget, or the newest evaluated ones; None if nothing was evaluated."""
+    def evaluated(self) -> Evaluated | None:
+        """The evaluated model that met the budget, or the newest evaluated one; None if nothing was evaluated."""
+
+    @property
+    def parameters(self) -> Parameters | None:
+        """The parameters of `evaluated`; None if nothing was evaluated."""
+        found = self.evaluated
+        return None if found is None else found.parameters
 
     @abstractmethod
     def execute(self, command: Command) -> None:

@@ -191,13 +191,13 @@ def build_parts(
     watcher: Callable[[Shard], None],
     objective: Any,
     strategy: Any,
-    test: tuple[np.ndarray, np.ndarray] | None,
+    test: tuple[np.ndarray, ...] | None,
     incarnation: int = 0,
 ) -> tuple[Any, ...]:
     """Return the components of one role, in the order of its method's arguments: model, shard, or the chief's evaluator.
 
     `objective`: one for each thread, because it has buffers. `strategy`: the engine's instance, whose live options may change.
-    `test`: held-out data (needed by the chief).
+    `test`: x and y of the test set, and those of the validation part if there is one (needed by the chief).
     """
     parts: list[Any] = []
     if spec.model is not None:
@@ -217,7 +217,7 @@ def build_parts(
     if spec.backs is not None:
         parts.append(copied_shard(plan, plan.layout.roles[spec.backs], clock, objective, strategy))
     if spec.kind == "chief":
-        x, y = test if test is not None and not plan.timing_only else (None, None)
+        x, y, *validation = test if test is not None and not plan.timing_only else (None, None)
         observed, every = plan.layout.observed, plan.strategy.eval_every
         shards = sum(role.shard is not None for role in plan.layout.roles)
         parts.append(
@@ -234,6 +234,7 @@ def build_parts(
                 clock,
                 plan.layout,
                 plan.probe_inputs,
+                tuple(validation),
             )
         )
     return tuple(parts)

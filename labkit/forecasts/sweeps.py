@@ -606,11 +606,11 @@ def _varied_options(spec: RunSpec, differing: Mapping[str, set[str]]) -> dict[st
     for part, names in differing.items():
         owner = getattr(spec, part)
         for name, option in options_of(owner).items():
-            if name not in names or name in (*ALWAYS, *found):
+            if name not in names or name in ALWAYS:
                 continue
             value = getattr(owner, name)
-            # as the budget's seconds, which are also a result
-            column = name if name not in RESULTS else f"{part}_{name}"
+            # as the budget's seconds, which are also a result, and its patience, which a cluster has also
+            column = name if name not in (*RESULTS, *found) else f"{part}_{name}"
             try:
                 found[column] = (
                     value if isinstance(value, bool | int | float | str | None) else write_option(option, value)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..data import NAMES
+from ..data import NAMES, DaskDataset
 from ..errors import nearest
 from ..formatting import bytes_text
 from ..options import Option, describe, options_of
@@ -35,6 +35,9 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "bucket_size": (1, 20_000, 40_000, 60_000, 80_000, 100_000, 1_000_000, None),
     "seconds": (5, 10, 20, 30, 60, 120, 300, 600),
     "accuracy": (None, 0.9, 0.95, 0.97, 0.98),
+    "loss": (None, 1.0, 0.5, 0.3, 0.2, 0.1, 0.05),
+    "early_stopping": (None, 3, 5, 10, 20, 50),
+    "validation": (0.0, 0.05, 0.1, 0.2, 0.3),
     "weight_decay": (0.0, 1e-5, 1e-4, 1e-3, 1e-2),
     "clip_norm": (None, 0.1, 0.5, 1.0, 5.0, 10.0),
     "checkpoint_every": (None, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
@@ -45,6 +48,7 @@ TEXTS = {
 }  # fmt: skip
 LABELS = {
     "batch_size": "batch size", "seconds": "time limit", "accuracy": "target accuracy", "pace": "gradient time",
+    "loss": "target loss", "early_stopping": "early stopping", "validation": "validation part",
     "distribution": "distribution of times", "hidden": "hidden layers", "eval_every": "evaluate every", "on_loss": "on failure",
     "replicas": "backups", "checkpoint_every": "checkpoint every",
     "n_push": "push every n steps", "n_fetch": "fetch every n steps", "give_up": "abandon late gradients",
@@ -53,7 +57,7 @@ LABELS = {
 RARE = ("n_push", "n_fetch", "give_up", "post_local", "stages")  # options of one strategy that are rarely changed
 HIDDEN = {
     "server_time", "slow", "cores", "options", "timing_only", "test_fraction", "standardize", "class_weights", "updates",
-    "samples", "epochs", "placement", "max_workers", "patience", "restart_after", "checkpoint_time",
+    "samples", "epochs", "placement", "max_workers", "patience", "min_delta", "restart_after", "checkpoint_time",
     "evaluation_time",
 }  # fmt: skip
 
@@ -98,8 +102,8 @@ def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[
     """
     order = (
         "strategy", "learning_rate", *options_of(settings.strategy), "engine", "workers", "servers", "pace", "distribution",
-        "latency", "bandwidth", "replicas", "checkpoint_every", "data", "model", "batch_size", "hidden", "partition",
-        "activation", "seed", "seconds", "accuracy",
+        "latency", "bandwidth", "replicas", "checkpoint_every", "data", "model", "batch_size", "hidden", "partition", "validation",
+        "activation", "seed", "seconds", "accuracy", "loss", "early_stopping",
     )  # fmt: skip
     found = {
         name: _control(settings, name)
@@ -126,6 +130,10 @@ def _applies(settings: Settings, name: str) -> bool:
         return bool(settings.own_by_name("model"))
     if name in ("hidden", "activation"):
         return settings.problem.model is None
+    if name in ("loss", "early_stopping"):
+        return not settings.problem.timing_only
+    if name == "validation":
+        return settings.problem.name != "quadratic" and not isinstance(settings.problem.data, DaskDataset)
     if name == "accuracy":
         return not settings.problem.timing_only and settings.problem.name not in ("quadratic", "linear-regression")
     return True
@@ -238,7 +246,7 @@ def _named(known: Option, value: Any) -> str:
         return "1/4 model" if value is None else bytes_text(value)
     if value is None:
         return "auto" if known.name == "checkpoint_every" else "none"
-    if known.name == "accuracy":
+    if known.name in ("accuracy", "validation"):
         return f"{100 * value:g}%"
     if known.name == "bandwidth":
         return "unlimited" if math.isinf(value) else f"{value / 1e6:g} MB/s"

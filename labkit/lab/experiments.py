@@ -35,7 +35,18 @@ MOST_WORKERS = 32  # of a sweep of the workers, by default
 MOST_SEEDS, MOST_HOSTS = 100, 1000
 # default values of a logarithmic slider
 ROUND = tuple(float(f"{digit}e{power}") for power in range(-6, 7) for digit in (1, 3))
-NOT_SWEPT = ("seed", "seconds", "accuracy", "checkpoint_every", "eval_every", "replicas", "speed")
+NOT_SWEPT = (
+    "seed",
+    "seconds",
+    "accuracy",
+    "loss",
+    "early_stopping",
+    "validation",
+    "checkpoint_every",
+    "eval_every",
+    "replicas",
+    "speed",
+)
 COLUMNS = {"pace": "compute", "distribution": "compute"}  # {setting: column of a sweep} if the names differ
 JOIN_S = 10.0  # wall seconds to wait for a cancelled task when the lab is closed
 NAMES = {"calibrate": "calibration", "forecast": "forecast", "sweep": "sweep"}

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import formatting
-from ..formatting import ordinal, short, shortened
+from ..formatting import count_text, number_text, ordinal, short, shortened
 from ..trace.events import (
     Event,
     LinkCut,
@@ -44,6 +44,7 @@ from ..trace.query import evaluations
 from ..trace.role_states import events_until
 from ..trace.schema import NANO, seconds
 from ..trace.stragglers import SlowRole, Stragglers, stragglers
+from ..trace.summary import stopped_on
 from ..trace.trace import Trace
 
 MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies with a line in the log, in addition to the target of the budget
@@ -247,21 +248,24 @@ def _milestones(trace: Trace, t: int) -> list[tuple[int, str]]:
     """
     goals = sorted({*MILESTONES, trace.header.budget.target_accuracy})
     found: list[tuple[int, str]] = []
+    validation = "validation " if trace.header.problem.validation else ""
     for time, update, loss, accuracy in evaluations(trace, t):
         passed = [goal for goal in goals if accuracy >= goal]
         goals = goals[len(passed) :]
         if not math.isfinite(loss):
             return [*found, (round(time), "the loss is no longer a finite number")]
         if passed and update > 0:
-            found.append((round(time), f"accuracy passed {100 * passed[-1]:g}%"))
+            found.append((round(time), f"{validation}accuracy passed {100 * passed[-1]:g}%"))
     return found
 
 
 def stop_reason(trace: Trace, ending: dict[str, Any]) -> str:
-    reason, budget = ending["stopped_by"], trace.header.budget
+    reason, budget, part = ending["stopped_by"], trace.header.budget, stopped_on(trace)
     why = (ending.get("why") or "").split("\n", 1)[0]
     said = {
-        "accuracy": f"accuracy reached {100 * budget.target_accuracy:g}%", "user": "you stopped it", "interrupted": "interrupted",
+        "accuracy": f"accuracy reached {100 * budget.target_accuracy:g}%", "loss": f"loss reached {number_text(budget.loss)}",
+        "patience": f"no lower loss in {count_text(budget.patience or 0, 'evaluation')}", "user": "you stopped it",
+        "interrupted": "interrupted",
         "finished": "every worker has finished", "error": "an error", "diverged": "diverged", "deadlock": "deadlock",
         "closed": "the cluster was closed",
     }.get(reason)  # fmt: skip
@@ -269,6 +273,8 @@ def stop_reason(trace: Trace, ending: dict[str, Any]) -> str:
     if said is None and limit is not None:
         said = f"time limit of {limit:,g} s" if reason == "seconds" else f"{limit:,g} {reason} done"
     said = said or f"stopped by {reason}"
+    if part is not None:
+        said += f" on the {part}"
     if why.startswith(said):
         return shortened(why)
     baseline = trace.header.baseline_accuracy

@@ -262,5 +262,6 @@ def _model_text(trace: Trace, t: int) -> str:
     if reached is not None:
         goal, baseline = trace.header.budget.target_accuracy, trace.header.baseline_accuracy
         constant = f" A constant answer has {baseline:.1%}." if baseline is not None and baseline >= goal else ""
-        return f"{100 * goal:g}% accuracy took {reached:.2f} s.{constant}"
+        validation = "validation " if trace.header.problem.validation else ""
+        return f"{100 * goal:g}% {validation}accuracy took {reached:.2f} s.{constant}"
     return f"Accuracy {seen[2]:.0%}." if math.isfinite(seen[2]) else f"Loss {formatting.number_text(seen[1])}."

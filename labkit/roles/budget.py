@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..description import Description, HasDescription
 from ..errors import BadInput
-from ..formatting import number_text
+from ..formats import Either, Form, Number
+from ..formatting import count_text, number_text
 from ..options import HasOptions, option
 from ..problem import Problem
+from ..trace.header import RULES
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,9 @@ class Budget(HasOptions, HasDescription):
 
     If no limit is given, the limits are 20 seconds and an accuracy of 95%, or of less if the labels of the data set are noisy.
     A problem without an accuracy has only the limit of 20 seconds.
+
+    The rules `accuracy`, `loss` and `patience` are applied at each evaluation, to the validation part of the problem
+    (`Problem.validation`). Without one they are applied to the test set, whose result is then no estimate for new samples.
 
     Raises
     ------
@@ -39,6 +45,19 @@ class Budget(HasOptions, HasDescription):
         None, low=1e-6, high=1e9, unit="s", help="end after this engine time, without pauses"
     )
     accuracy: float | None = option(None, low=0.0, high=1.0, help="end at this accuracy on held-out data")
+    loss: float | None = option(None, low=0.0, high=1e9, help="end when the loss on held-out data is at most this")
+    patience: int | None = option(
+        None, low=1, high=10**9, help="end after this many evaluations in a row without a lower loss on held-out data"
+    )
+    min_delta: float = option(0.0, low=0.0, high=1e9, help="by how much a loss must be lower to count for patience")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_delta and self.patience is None:
+            raise BadInput(
+                f"Budget(min_delta={self.min_delta:g}) is by how much the loss must fall within patience=..., which is missing; "
+                "give both, as lk.Budget(patience=5, min_delta=0.001)."
+            )
 
     @property
     def given(self) -> bool:
@@ -61,7 +80,7 @@ class Budget(HasOptions, HasDescription):
         Raises
         ------
         BadInput
-            If an accuracy is given, but the problem has none.
+            If an accuracy or a loss is a limit, but the problem has none.
         """
         measurable = not problem.timing_only and problem.dataset.classes is not None
         if not self.given:
@@ -71,6 +90,12 @@ class Budget(HasOptions, HasDescription):
             raise BadInput(
                 f"Budget(accuracy={self.accuracy:g}): {problem.name} {why}, so there is no accuracy; give updates, samples, "
                 "epochs or seconds."
+            )
+        rule = "loss" if self.loss is not None else "patience"
+        if problem.timing_only and getattr(self, rule) is not None:
+            raise BadInput(
+                f"Budget({rule}={getattr(self, rule):g}): {problem.name} computes nothing (timing only), so there is no loss; "
+                "give updates, samples or seconds."
             )
         return self
 
@@ -103,8 +128,10 @@ class Budget(HasOptions, HasDescription):
             "epochs": ("epochs", lambda n: f"{number_text(n)} passes over the training data"),
             "seconds": ("time", lambda n: f"{number_text(n)} s of engine time, without pauses"),
             "accuracy": ("accuracy", lambda n: f"{100 * n:g}% on held-out data"),
+            "loss": ("loss", lambda n: f"at most {number_text(n)} on held-out data"),
+            "patience": ("patience", lambda n: f"{count_text(n, 'evaluation')} in a row without a lower loss"),
         }
-        rows = [(texts[name][0], texts[name][1](limit)) for name, limit in limits.items()]
+        rows = [(texts[name][0], texts[name][1](limit)) for name, limit in limits.items() if name in texts]
         end = "the first of these limits" if len(rows) > 1 else "this limit"
         return Description(f"Budget: the run ends at {end}", tuple(rows))
 
@@ -116,12 +143,36 @@ class Budget(HasOptions, HasDescription):
         dict
             {name: limit}.
         """
-        names = ("updates", "samples", "epochs", "seconds", "accuracy")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        names = ("updates", "samples", "epochs", "seconds", *RULES)
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return given | ({"min_delta": self.min_delta} if self.min_delta else {})
 
 
 def _goal(dataset: Any) -> float:
     return float(getattr(dataset, "extra", {}).get("goal_accuracy", 0.95))
+
+
+class EarlyStopping:
+    """Counts the evaluations without an improvement: a loss that is lower than the lowest so far by more than `min_delta`."""
+
+    STATE: ClassVar[Form] = {"lowest": Either(None, float), "without": Number(0, math.inf, int)}
+
+    def __init__(self, patience: int, min_delta: float = 0.0):
+        self.patience, self.min_delta = patience, min_delta
+        self.lowest, self.without = math.inf, 0
+
+    def exhausted(self, loss: float) -> bool:
+        """Count an evaluation, and return whether there were `patience` of them without an improvement."""
+        improved = loss < self.lowest - self.min_delta
+        self.lowest, self.without = (loss, 0) if improved else (self.lowest, self.without + 1)
+        return self.without >= self.patience
+
+    def state(self) -> dict[str, Any]:
+        return {"lowest": self.lowest if math.isfinite(self.lowest) else None, "without": self.without}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.lowest = math.inf if state["lowest"] is None else state["lowest"]
+        self.without = state["without"]
 
 
 class Limits:

@@ -6,6 +6,7 @@ The protocol for requesting snapshots is in `chief.py`.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ import numpy as np
 from ..formats import ArrayForm, Either, Form, check
 from ..nn import SparseParameters
 from ..trace.recorder import Recorder
-from .budget import Budget, Limits
+from .budget import Budget, EarlyStopping, Limits
 from .context import Context
 from .group_restart import whole_replicas
 from .layout import Layout
@@ -25,17 +26,20 @@ from .probe import Probe, ProbeInputs
 SCORE = Either(None, float)
 STATE: Form = {
     "parameters": Either(None, SparseParameters, ArrayForm("f", (None,))), "update": int, "samples": int, "loss": SCORE,
-    "accuracy": SCORE, "contained?": Either(None, [(int, str)]),
+    "accuracy": SCORE, "contained?": Either(None, [(int, str)]), "evaluated_at?": int, "early_stopping?": EarlyStopping.STATE,
 }  # fmt: skip
 
 
 class Evaluator(Part):
-    """`stopped_by`: None until the run is over, then the reason: "accuracy", "updates", "samples", "epochs", "seconds",
-    "diverged", or the value of `stop_requested`. An engine sets `stop_requested` to end the run after one more evaluation.
+    """`stopped_by`: None until the run is over, then the reason: "accuracy", "loss", "patience", "updates", "samples",
+    "epochs", "seconds", "diverged", or the value of `stop_requested`.
 
-    Results of the last evaluation: `parameters`, `loss`, `accuracy`; `update`, the evaluated version; `samples`, the number of
-    examples in the applied gradients; `contained`, [[shard, the gradients that its part of the parameters contains], ...], in
-    the format of `Snapshot.contained`, or None if a snapshot has no such information.
+    An engine sets `stop_requested` to end the run after one more evaluation.
+
+    Results of the last evaluation: `parameters`; `loss` and `accuracy` on the test set; `update`, the evaluated version;
+    `evaluated_at`, the time (ns); `samples`, the number of examples in the applied gradients; `contained`, [[shard, the gradients
+    that its part of the parameters contains], ...], in the format of `Snapshot.contained`, or None if a snapshot has no such
+    information.
     """
 
     work: ClassVar[Work] = "measure"
@@ -43,16 +47,18 @@ class Evaluator(Part):
     def __init__(
         self, objective: Any, x: np.ndarray | None, y: np.ndarray | None, budget: Budget, limits: Limits,
         owners: tuple[str, ...], shards: int, eval_every: int, recorder: Recorder, clock: Callable[[], int],
-        layout: Layout, probe_inputs: ProbeInputs | None = None,
+        layout: Layout, probe_inputs: ProbeInputs | None = None, validation: tuple[np.ndarray, ...] = (),
     ):  # fmt: skip
         self.objective, self.x, self.y, self.budget, self.limits = objective, x, y, budget, limits
+        self.validation = validation  # x and y of the validation part, or nothing
+        self.early_stopping = None if budget.patience is None else EarlyStopping(budget.patience, budget.min_delta)
         self.owners, self.shards, self.eval_every, self.layout = owners, shards, eval_every, layout
         self.recorder, self.clock = recorder, clock
         self.probe = None if probe_inputs is None or x is None else Probe(probe_inputs, objective, x, recorder)
         self.stopped_by: str | None = None
         self.stop_requested: str | None = None
         self.parameters: Any = None
-        self.update, self.samples = -1, 0
+        self.update, self.samples, self.evaluated_at = -1, 0, 0
         self.contained: list[list[Any]] | None = None
         self.loss: float | None = None
         self.accuracy: float | None = None
@@ -70,24 +76,33 @@ class Evaluator(Part):
             start = getattr(self.objective, "sparse_start", self.objective.start)
             first = start(seed)
             self.objective.evaluate(first, self.x, self.y)
+            if self.validation:
+                self.objective.evaluate(first, *self.validation)
             if self.probe is not None:
                 self.probe.predict(first)
 
     def evaluate(self, snapshot: tuple[Snapshot, ...]) -> None:
         update, samples = min(s.version for s in snapshot), self._samples(snapshot)
         values = self.layout.assemble_model(snapshot)
-        self.update, self.samples, self.parameters = update, samples, values
+        self.update, self.samples, self.parameters, self.evaluated_at = update, samples, values, self.clock()
         contained = [[s.shard, s.contained] for s in snapshot if s.contained]
         self.contained = contained if len(contained) == len(snapshot) else None
+        measured: tuple[float | None, float | None] = None, None
         if self.x is not None:
-            with np.errstate(all="ignore"):
-                loss, self.accuracy = self.objective.evaluate(values, self.x, self.y)
-            self.loss, accuracy = loss, float("nan") if self.accuracy is None else self.accuracy
-            self.recorder.evaluations.extend((self.clock(), update, loss, accuracy))
-        self.stopped_by = self._decide(update, samples, snapshot[0].final)
+            self.loss, self.accuracy = measured = self._measure(values, (self.x, self.y), self.recorder.evaluations)
+            if self.validation:
+                measured = self._measure(values, self.validation, self.recorder.validations)
+        self.stopped_by = self._decide(update, samples, snapshot[0].final, *measured)
         if self.probe is not None:
             finite = self.loss is not None and bool(np.isfinite(self.loss))
             self.probe.record(self.clock(), update, values, finite, self.stopped_by is not None)
+
+    def _measure(self, values: Any, samples: tuple[Any, ...], rows: array[float]) -> tuple[float, float | None]:
+        """Return loss and accuracy on these samples, and add a row to a table of the trace."""
+        with np.errstate(all="ignore"):
+            loss, accuracy = self.objective.evaluate(values, *samples)
+        rows.extend((self.clock(), self.update, loss, float("nan") if accuracy is None else accuracy))
+        return loss, accuracy
 
     def _samples(self, snapshot: tuple[Snapshot, ...]) -> int:
         """Return the number of samples trained on: the sum over local replicas; for other shards, which are trained on the same
@@ -96,16 +111,24 @@ class Evaluator(Part):
         seen = [s.samples for s in snapshot]
         return sum(seen) if self.layout.replication == "local" else min(seen)
 
-    def _decide(self, update: int, samples: int, final: bool) -> str | None:
-        if self.loss is not None and not np.isfinite(self.loss):
+    def _decide(
+        self, update: int, samples: int, final: bool, loss: float | None, accuracy: float | None
+    ) -> str | None:  # fmt: skip
+        """Return why the run ends now. `loss`, `accuracy`: on the samples to which the rules of the budget apply."""
+        if not all(np.isfinite(each) for each in (self.loss, loss) if each is not None):
             return "diverged"
-        if self.budget.accuracy is not None and self.accuracy is not None and self.accuracy >= self.budget.accuracy:
+        if self.budget.accuracy is not None and accuracy is not None and accuracy >= self.budget.accuracy:
             return "accuracy"
+        if self.budget.loss is not None and loss is not None and loss <= self.budget.loss:
+            return "loss"
         if self.limits.updates is not None and update >= self.limits.updates:
             return "updates"
         if self.limits.samples is not None and samples >= self.limits.samples:
             return "samples" if self.limits.samples == self.budget.samples else "epochs"
-        return (self.stop_requested or "seconds") if final else None
+        if final:
+            return self.stop_requested or "seconds"
+        exhausted = self.early_stopping is not None and loss is not None and self.early_stopping.exhausted(loss)
+        return "patience" if exhausted else None
 
     def register(self, snapshot: Snapshot) -> None:
         """Register whether the shard of this snapshot has applied all that the budget allows."""
@@ -166,8 +189,10 @@ class Evaluator(Part):
         parameters = None if timing_only else self.parameters
         state = {
             "parameters": parameters, "update": self.update, "samples": self.samples, "loss": self.loss,
-            "accuracy": self.accuracy,
+            "accuracy": self.accuracy, "evaluated_at": self.evaluated_at,
         }  # fmt: skip
+        if self.early_stopping is not None:
+            state["early_stopping"] = self.early_stopping.state()
         return state if self.contained is None else state | {"contained": self.contained}
 
     @staticmethod
@@ -180,7 +205,9 @@ class Evaluator(Part):
         if state is not None:
             self.parameters, self.update = state["parameters"], int(state["update"])
             self.loss, self.accuracy = state["loss"], state["accuracy"]
-            self.samples = int(state["samples"])
+            self.samples, self.evaluated_at = int(state["samples"]), state.get("evaluated_at", 0)
+            if self.early_stopping is not None and (before := state.get("early_stopping")) is not None:
+                self.early_stopping.restore(before)
             self.contained = state.get("contained")
 
     def time_left(self, now: float) -> float | None:

@@ -39,6 +39,7 @@ from ..roles.sparse.placement import PLACEMENTS, HashPlacement, Placement, place
 from ..roles.sparse.row_layout import row_layout
 from ..roles.sparse.row_shard import RowShard
 from ..roles.sparse.rows import RowModel, RowPull, RowPush, Rows, pull_rows, push_rows
+from ..trace.header import RULES
 from .base import ServerStrategy, StaleGradients
 
 
@@ -137,7 +138,7 @@ class SparsePS(StaleGradients):
     async def chief(self, ctx: Context, evaluator: Evaluator) -> None:
         """Evaluate the model with the rows of the held-out samples. The final model contains all rows that were accessed."""
         await super().chief(ctx, evaluator)
-        if evaluator.stopped_by == "accuracy":  # otherwise the last snapshots contain all rows
+        if evaluator.stopped_by in RULES:  # otherwise the last snapshots contain all rows
             last = evaluator.layout.assemble_model(await final_snapshots(ctx, evaluator))
             evaluator.parameters = last.updated(evaluator.parameters)
             evaluator.all_rows_known()

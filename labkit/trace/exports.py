@@ -300,11 +300,13 @@ def _counters(trace: Trace, where: list[dict[str, int]]) -> Iterator[dict[str, A
         yield {**at, "name": f"updates {trace.roles[role]}", "args": {"updates": version}}
         if stale != UNKNOWN:
             yield {**at, "name": f"staleness {trace.roles[role]}", "args": {"staleness": stale}}
-    columns = trace.column("evaluations", "role", "time", "loss", "accuracy")
-    for role, time, *seen in zip(*(c.tolist() for c in columns)):
-        for name, value in zip(("loss", "accuracy"), seen):
-            if math.isfinite(value):
-                yield {"ph": "C", "ts": _us(time), "pid": where[int(role)]["pid"], "name": name, "args": {name: value}}
+    for table, part in (("evaluations", ""), ("validations", "validation ")):
+        columns = trace.column(table, "role", "time", "loss", "accuracy")
+        for role, time, *seen in zip(*(c.tolist() for c in columns)):
+            for name, value in zip(("loss", "accuracy"), seen):
+                if math.isfinite(value):
+                    at = {"ph": "C", "ts": _us(time), "pid": where[int(role)]["pid"]}
+                    yield {**at, "name": part + name, "args": {name: value}}
 
 
 def _us(nanoseconds: float) -> float:

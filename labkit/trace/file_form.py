@@ -13,7 +13,7 @@ from .events import Event
 from .recorder import Counters
 from .schema import CATEGORIES, PHASES, REASONS, RESTORED, TABLES, Column
 
-KIND, FORMAT = "labkit trace", 4
+KIND, FORMAT = "labkit trace", 5
 COUNT = Number(0, math.inf, int)
 MAYBE = Either(None, int)
 SCORE = Either(None, float)
@@ -39,7 +39,7 @@ HEADER: Form = {
     "problem": {
         "data": str, "batch_size": COUNT, "dtype": Either("float32", "float64"), "timing_only?": bool, "hidden?": [COUNT],
         "partition?": str, "curvature?": (float, float), "options?": NAMED,
-        "class_weights?": str,
+        "class_weights?": str, "validation?": Number(0, 1),
         "model?": {"name": str, "options": NAMED, "shapes": {str: [COUNT]}},
     },
     "strategy": {"name": str, "description?": str, "options": NAMED, "usual?": NAMED, "mean_staleness?": SCORE},
@@ -48,7 +48,8 @@ HEADER: Form = {
         "compute?": Either(None, str), "pace?": Either(None, str), "server_time?": Either(None, str), "max_workers?": MAYBE,
         "slow?": {str: float},
     },
-    "budget": {"updates?": COUNT, "samples?": COUNT, "epochs?": float, "seconds?": float, "accuracy?": SCORE},
+    "budget": {"updates?": COUNT, "samples?": COUNT, "epochs?": float, "seconds?": float, "accuracy?": SCORE,
+               "loss?": float, "patience?": COUNT, "min_delta?": float},
     "seed": int,
     "layout": {
         "roles": [{"name": str, "kind": str, "node": str, "shard": MAYBE, "part": PART, "data": MAYBE}],

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 from ..formatting import call_text
 
+RULES = ("accuracy", "loss", "patience")  # limits of a budget that depend on an evaluation
 OptionValue = bool | int | float | str | None
 Box = tuple[int, int, int, int, int]  # offset, rows, stride, low, high: see `labkit.nn.index_sets`
 SIMULATED_ONLY = ("latency", "bandwidth", "cores", "restart_after", "checkpoint_time", "evaluation_time")
@@ -59,6 +60,9 @@ class RecordedProblem(RecordedPart):
     partition: str = "Even()"
     standardize: bool = True
     test_fraction: float = 0.2
+    validation: float | None = (
+        None  # share of the training samples, on which rules of the budget are evaluated; None: no part
+    )
     timing_only: bool = False  # no gradient was computed, and nothing was evaluated
     options: Mapping[str, OptionValue] = field(default_factory=dict)  # of the data set
     curvature: tuple[float, float] | None = None  # smallest and largest, of a quadratic bowl
@@ -74,7 +78,9 @@ class RecordedProblem(RecordedPart):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the part as JSON values, without what it does not have, and a model instead of a network."""
-        without = {name for name in ("curvature", "class_weights", "model") if getattr(self, name) is None}
+        without = {
+            name for name in ("curvature", "class_weights", "validation", "model") if getattr(self, name) is None
+        }
         without |= set() if self.model is None else {"hidden", "activation"}
         return {name: value for name, value in super().to_dict().items() if name not in without}
 
@@ -134,7 +140,12 @@ class RecordedBudget(RecordedPart):
     samples: int | None = None  # in applied gradients
     epochs: float | None = None
     seconds: float | None = None  # of engine time
-    accuracy: float | None = None  # on held-out data, 0 to 1
+    accuracy: float | None = (
+        None  # 0 to 1; this and the next two: on the validation part, or on the test set without one
+    )
+    loss: float | None = None  # at most this
+    patience: int | None = None  # evaluations in a row without a lower loss
+    min_delta: float | None = None  # by how much lower; None: 0
 
     @property
     def target_accuracy(self) -> float:

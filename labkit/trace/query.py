@@ -932,33 +932,43 @@ def staleness_identity(trace: Trace, shard_role: int) -> tuple[int, int]:
 # evaluations --------------------------------------------------------------------------------------------------------
 
 AGAINST = ("time", "updates", "samples")
+TEST_SET = "evaluations"  # the table of the evaluations on the test set
 
 
-def learning_curve(trace: Trace, t: int, what: str, against: str = "time") -> tuple[np.ndarray, np.ndarray]:
+def judged_on(trace: Trace) -> str:
+    """Return the table of the evaluations to which the rules of the budget apply: of the validation part, or of the test set."""
+    return "validations" if trace.header.problem.validation else TEST_SET
+
+
+def learning_curve(
+    trace: Trace, t: int, what: str, against: str = "time", table: str = TEST_SET
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (x, values) of the evaluations up to `t` ns.
 
     `what`: "accuracy" or "loss". `against`: the unit of x, one of `AGAINST`: "time" (seconds), "updates" or "samples".
     Values that are not finite are left out.
     """
-    time, update, value = trace.column("evaluations", "time", "update", what)
+    time, update, value = trace.column(table, "time", "update", what)
     seen = (time <= t) & np.isfinite(value)
     x = time[seen] / NANO if against == "time" else update[seen]
     return (x * samples_per_update(trace, t) if against == "samples" else x), value[seen]
 
 
-def last_evaluation(trace: Trace, t: int | None = None, trained: bool = True) -> tuple[float, float, float] | None:
+def last_evaluation(
+    trace: Trace, t: int | None = None, trained: bool = True, table: str = TEST_SET
+) -> tuple[float, float, float] | None:
     """Return (ns, loss, accuracy) of the newest evaluation (by `t` ns), or None if there was none.
 
     `trained`: whether to ignore the evaluation of the initial weights.
     """
-    time, update, loss, accuracy = trace.column("evaluations", "time", "update", "loss", "accuracy")
+    time, update, loss, accuracy = trace.column(table, "time", "update", "loss", "accuracy")
     seen = np.flatnonzero((time <= (math.inf if t is None else t)) & ((update > 0) | (not trained)))
     return (float(time[seen[-1]]), float(loss[seen[-1]]), float(accuracy[seen[-1]])) if len(seen) else None
 
 
 def evaluations(trace: Trace, t: int) -> list[tuple[float, float, float, float]]:
-    """Return (ns, update, loss, accuracy) of every evaluation up to `t` ns, in order of time."""
-    columns = trace.column("evaluations", "time", "update", "loss", "accuracy")
+    """Return (ns, update, loss, accuracy) of every evaluation up to `t` ns, in order of time; `judged_on`."""
+    columns = trace.column(judged_on(trace), "time", "update", "loss", "accuracy")
     seen = int(columns[0].searchsorted(t, side="right"))
     return list(zip(*(column[:seen].tolist() for column in columns)))
 
@@ -969,12 +979,12 @@ def first_loss(trace: Trace) -> float | None:
 
 
 def time_to_accuracy(trace: Trace, accuracy: float | None = None, t: int | None = None) -> float | None:
-    """Return the seconds until an evaluation (by `t` ns) first reached `accuracy`, or None if none has.
+    """Return the seconds until an evaluation (by `t` ns) first reached `accuracy`, or None if none has; `judged_on`.
 
     `accuracy`: 0 to 1; by default that of the budget, or 0.95.
     """
     goal = accuracy if accuracy is not None else trace.header.budget.target_accuracy
-    time, reached = trace.column("evaluations", "time", "accuracy")
+    time, reached = trace.column(judged_on(trace), "time", "accuracy")
     hits = np.flatnonzero((reached >= goal) & (time <= (math.inf if t is None else t)))
     return seconds(float(time[hits[0]])) if len(hits) else None
 

@@ -190,6 +190,7 @@ class Recorder:
         "roles",
         "spans",
         "unacknowledged",
+        "validations",
     )
 
     spans: RowBuffer
@@ -201,6 +202,7 @@ class Recorder:
     progress: _Rows
     norms: array[float]
     evaluations: array[float]
+    validations: array[float]
 
     def __init__(self, role: int, incarnation: int = 0, record: bool = True, roles: int = 1 << 30):
         self.role, self.incarnation, self.record, self.roles = role, incarnation, record, roles

@@ -63,6 +63,16 @@ def _table(dtype: type[np.generic], *columns: tuple[str, str, str]) -> TableSche
 
 
 # Every table of a trace, its columns and their units.
+def _evaluations(samples: str) -> TableSchema:
+    return _table(
+        np.float64,
+        ("time", "ns", "when"),
+        ("update", "1", "the update that was evaluated"),
+        ("loss", "1", f"mean loss over {samples}"),
+        ("accuracy", "1", "share of right answers, 0 to 1; NaN for a regression"),
+    )
+
+
 TABLES: dict[str, TableSchema] = {
     "spans": _table(
         np.int64,
@@ -115,13 +125,8 @@ TABLES: dict[str, TableSchema] = {
         ("gradient", "1", "Euclidean norm of its gradient"),
         ("weight", "1", "Euclidean norm of its weights"),
     ),
-    "evaluations": _table(
-        np.float64,
-        ("time", "ns", "when"),
-        ("update", "1", "the update that was evaluated"),
-        ("loss", "1", "mean loss over the held-out samples"),
-        ("accuracy", "1", "share of right answers, 0 to 1; NaN for a regression"),
-    ),
+    "evaluations": _evaluations("the held-out samples"),
+    "validations": _evaluations("the validation part"),
     "pieces": _table(
         np.int64,
         ("time", "ns", "when a piece of a backward pass was computed: within its span, at the end in virtual time"),

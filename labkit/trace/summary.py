@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from .header import RULES
 from .ledger import ledger
 from .overlap import overlap
-from .query import bytes_sent, last_evaluation, phases, samples_applied, staleness, time_to_accuracy, updates
+from .query import bytes_sent, judged_on, last_evaluation, phases, samples_applied, staleness, time_to_accuracy, updates
 from .role_states import workers_of
 from .schema import seconds
 from .trace import Trace
+
+PARTS = {"evaluations": "test set", "validations": "validation part"}
 
 
 def summary(trace: Trace) -> dict[str, Any]:
@@ -25,6 +28,7 @@ def summary(trace: Trace) -> dict[str, Any]:
     if not ending:
         seen = last_evaluation(trace, trained=False)
         _, loss, accuracy = seen or (None, None, None)
+    _, *validated = last_evaluation(trace, trained=False, table="validations") or (None, None, None)
 
     def rate(n: float) -> float | None:
         return n / took if took > 0 else None
@@ -45,6 +49,8 @@ def summary(trace: Trace) -> dict[str, Any]:
         "staleness": {k: v for k, v in staleness(trace).items() if k != "unknown"},
         "loss": _number(loss),
         "accuracy": _number(accuracy),
+        "validation_loss": _number(validated[0]),
+        "validation_accuracy": _number(validated[1]),
         "baseline_accuracy": _number(header.baseline_accuracy),
         "time_to_accuracy": time_to_accuracy(trace),
         "bytes_sent": bytes_sent(trace),
@@ -55,7 +61,15 @@ def summary(trace: Trace) -> dict[str, Any]:
         else None,
         "parameters_sha256": ending.get("parameters_sha256"),
         "stopped_by": ending.get("stopped_by"),
+        "stopped_on": stopped_on(trace),
     }
+
+
+def stopped_on(trace: Trace) -> str | None:
+    """Return the samples on which a rule of the budget has ended the run; None if it was no such rule, or has no samples."""
+    if (trace.ending or {}).get("stopped_by") not in RULES or trace.header.problem.curvature is not None:
+        return None
+    return PARTS[judged_on(trace)]
 
 
 def _number(value: float | None) -> float | None:

@@ -22,7 +22,7 @@ class AccuracyPanel(EvaluationPanel):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         reference = super().caption(trace, t)
-        return "% of held-out samples" + (f" · {reference}" if reference else "")
+        return " · ".join(filter(None, ("% of held-out samples", self.part(trace), reference)))
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         found = self.both(trace, t, 100.0, ".1%")

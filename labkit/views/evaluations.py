@@ -13,19 +13,20 @@ import numpy as np
 
 from ..errors import nearest
 from ..options import is_one_of
-from ..trace.query import AGAINST, learning_curve
+from ..trace.query import AGAINST, judged_on, learning_curve
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
 from .curves import Curve, CurvesPanel, reference_curve, this_run
 
+DOTTED = (0, (1, 1.2))
 UNITS = {"time": "seconds", "updates": "updates", "samples": "training samples"}
 
 
 class EvaluationPanel(CurvesPanel):
     """Base class of accuracy and loss. `against`: one of `AGAINST`."""
 
-    tables: ClassVar[tuple[str, ...]] = ("evaluations",)
+    tables: ClassVar[tuple[str, ...]] = ("evaluations", "validations")
     period: ClassVar[int] = 1_000_000_000
     what: ClassVar[str] = ""
 
@@ -64,12 +65,21 @@ class EvaluationPanel(CurvesPanel):
         over = trace.ending is not None and t >= trace.ending["time"]
         return last if over and last > 0 else style.nice_above(1.02 * last)
 
+    def part(self, trace: Trace) -> str:
+        """Return what the caption says of the validation part; "" without one."""
+        return "dotted: the validation part" if judged_on(trace) == "validations" else ""
+
     def both(self, trace: Trace, t: int, scale: float, form: str) -> list[Curve]:
-        """Return the curves of this run and of the reference run. Values are multiplied by `scale`, and labels are
-        formatted with `form`.
+        """Return the curves of this run, on the test set and on the validation part if there is one, and of the reference run.
+        Values are multiplied by `scale`, and labels are formatted with `form`.
         """
         x, y = learning_curve(trace, t, self.what, self.against)
         found = [this_run(x, scale * y, format(y[-1], form) if len(y) else "")]
+        if judged_on(trace) == "validations":
+            vx, vy = learning_curve(trace, t, self.what, self.against, "validations")
+            found.append(
+                Curve(vx, scale * vy, "validation" if len(vy) else "", style.BLUE, DOTTED, 1.6, name="validation")
+            )
         if self.reference is not None:
             px, py = learning_curve(self.reference, self.reference.watermark(), self.what, self.against)
             shown = py[px <= self.end(trace, t)]

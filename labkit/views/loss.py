@@ -19,7 +19,7 @@ class LossPanel(EvaluationPanel):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         reference = super().caption(trace, t)
-        return "on held-out samples" + (f" · {reference}" if reference else "")
+        return " · ".join(filter(None, ("on held-out samples", self.part(trace), reference)))
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         return self.both(trace, t, 1.0, ".3g")

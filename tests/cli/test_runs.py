@@ -20,8 +20,8 @@ from labkit.trace.header import RecordedBudget
 KEYS = [
     "strategy", "engine", "workers", "servers", "seed", "updates", "gradients", "seconds", "wall_seconds",
     "updates_per_second", "gradients_per_second", "samples_per_second", "staleness", "loss", "accuracy",
-    "baseline_accuracy", "time_to_accuracy", "bytes_sent", "ledger", "phases", "communication",
-    "parameters_sha256", "stopped_by",
+    "validation_loss", "validation_accuracy", "baseline_accuracy", "time_to_accuracy", "bytes_sent", "ledger", "phases",
+    "communication", "parameters_sha256", "stopped_by", "stopped_on",
 ]  # fmt: skip
 SMALL = ("--dataset", "moons", "--hidden", "4", "--updates", "20")
 

@@ -200,7 +200,9 @@ def test_a_diverged_loss_is_logged_once():
 
 def test_the_log_contains_the_end_of_the_run():
     for budget, ending, line in [
-        ({"accuracy": 0.9}, {"stopped_by": "accuracy"}, "accuracy reached 90%"),
+        ({"accuracy": 0.9}, {"stopped_by": "accuracy"}, "accuracy reached 90% on the test set"),
+        ({"loss": 0.25}, {"stopped_by": "loss"}, "loss reached 0.25 on the test set"),
+        ({"patience": 1}, {"stopped_by": "patience"}, "no lower loss in 1 evaluation on the test set"),
         ({"updates": 1000}, {"stopped_by": "updates"}, "1,000 updates done"),
         ({"samples": 64}, {"stopped_by": "samples"}, "64 samples done"),
         ({"epochs": 1.5}, {"stopped_by": "epochs"}, "1.5 epochs done"),

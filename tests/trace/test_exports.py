@@ -76,7 +76,7 @@ def test_foreign_and_older_files_are_refused(tmp_path, trace):
     with pytest.raises(lk.BadInput, match="not a labkit trace"):
         load_npz(bad)
     for change, text in (
-        (("format", 1), "format 1, made by an older labkit; this one reads format 4"),
+        (("format", 1), "format 1, made by an older labkit; this one reads format 5"),
         (("kind", "labkit model"), "not a labkit trace"),
     ):
         np.savez(bad, **changed(path, "about", *change))

@@ -127,8 +127,8 @@ def test_summary_is_json_and_a_running_one_too():
     done = run.wait().summary().to_dict()
     wanted = (
         "strategy engine workers servers seed updates gradients seconds wall_seconds updates_per_second gradients_per_second "
-        "samples_per_second staleness loss accuracy baseline_accuracy time_to_accuracy bytes_sent ledger phases "
-        "communication parameters_sha256 stopped_by"
+        "samples_per_second staleness loss accuracy validation_loss validation_accuracy baseline_accuracy time_to_accuracy "
+        "bytes_sent ledger phases communication parameters_sha256 stopped_by stopped_on"
     )
     for values in (begun, going, done):
         assert list(values) == wanted.split()

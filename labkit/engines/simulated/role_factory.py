@@ -49,7 +49,7 @@ class RoleFactory:
         self._objective = problem.objective()
         dataset = None if problem.timing_only else local_data(problem)
         self._shares = None if dataset is None else split(dataset, problem, plan.layout.shares, plan.elastic)
-        self._test = None if dataset is None else (dataset.x_test, dataset.y_test)
+        self._test = None if dataset is None else dataset.evaluated
 
     def make_roles(self, run: SimulatedRun) -> list[SimulatedRole]:
         """Return the roles of the layout, in its order, before their first incarnation."""
@@ -85,7 +85,7 @@ class RoleFactory:
         host_of = {node: i % costs.hosts for node, i in node_numbers.items()}
         roles_of = Counter(host_of[spec.node] for spec in plan.layout.roles)
         pinned = costs.pinned and costs.hosts == 1 and 1 < costs.cores < len(plan.layout.roles)
-        parameters, samples = self._objective.size, 0 if self._test is None else len(self._test[0])
+        parameters, samples = self._objective.size, sum(map(len, (self._test or ())[::2]))
         whole = parameters * np.dtype(self._objective.dtype).itemsize
         hosts = [_host(self._loop, costs, i, roles_of[i], whole, plan.seed) for i in range(costs.hosts)]
         by_name: dict[str, SimulatedRole] = {}

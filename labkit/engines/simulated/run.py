@@ -11,11 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from ...errors import BadInput, ClusterError, Deadlock, LabkitError, shown
 from ...interrupts import DeferredInterrupt
-from ...nn import SparseParameters
 from ...roles.evaluator import Evaluator
 from ...roles.messages import Joined, Left, Snapshot
 from ...trace.events import (
@@ -31,7 +28,7 @@ from ...trace.events import (
 from ...trace.schema import AFTER_END, REASONS, ROLLED_BACK, nanoseconds, seconds
 from ...trace.trace import Trace
 from ..active_faults import ActiveFaults, reason_of
-from ..base import Cluster, VirtualTimeEngine
+from ..base import Cluster, Evaluated, VirtualTimeEngine
 from ..commands import (
     Command,
     Cut,
@@ -679,10 +676,13 @@ class SimulatedRun(VirtualTimeEngine):
             self.trace.mark_reported(unchanged, self._loop.now)
 
     @property
-    def parameters(self) -> np.ndarray | SparseParameters | None:
-        """The evaluated parameters that met the budget, or the newest evaluated ones; None if nothing was evaluated."""
-        parameters: np.ndarray | SparseParameters | None = self.evaluator.parameters
-        return parameters
+    def evaluated(self) -> Evaluated | None:
+        """The evaluated model that met the budget, or the newest evaluated one; None if nothing was evaluated."""
+        with self._lock:
+            found = self.evaluator
+            if found.parameters is None:
+                return None
+            return Evaluated(found.parameters, found.update, found.evaluated_at, found.accuracy)
 
     # for measurements and tests -------------------------------------------------------------------------------------
 

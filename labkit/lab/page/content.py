@@ -47,7 +47,8 @@ MEASURE = (
 )
 FORECAST = "forecast other sizes of the cluster, sweep a setting, show the calibration"
 ENDED = {
-    "seconds": "time limit reached", "accuracy": "target accuracy reached", "updates": "limit of updates reached",
+    "seconds": "time limit reached", "accuracy": "target accuracy reached", "loss": "target loss reached",
+    "patience": "no lower loss any more", "updates": "limit of updates reached",
     "samples": "limit of samples reached", "epochs": "limit of epochs reached", "finished": "all workers finished",
     "user": "stopped by you", "interrupted": "interrupted", "error": "error", "closed": "the cluster was closed",
 }  # fmt: skip

@@ -32,7 +32,7 @@ def row_layout(strategy: Any, problem: Problem, cluster: ClusterShape) -> Layout
     dense, replicated = network.tower.size, strategy.dense == "all-reduce"
     placement = strategy.placement.of_table(network.bag.rows)
     parts = (slice(0, 0),) * servers if replicated else shard_slices(dense, servers)
-    held = None if problem.timing_only else np.unique(problem.dataset.x_test)
+    held = None if problem.timing_only else np.unique(np.concatenate(problem.dataset.evaluated[::2]))
     owner = None if held is None else placement.owner(held, servers)
     owners = [
         RoleSpec(

@@ -9,10 +9,9 @@ import contextlib
 import json
 from typing import Any
 
-import numpy as np
-
 from ....errors import ClusterError, LabkitError
 from ....trace.schema import AFTER_END, REASONS, ROLLED_BACK
+from ...base import Evaluated
 from ...error_texts import divergence_text
 from ...lifecycle import State
 from ...plan import Plan
@@ -33,7 +32,7 @@ class FinalAccounting:
         self._plan, self._members, self._record, self._clock = plan, members, record, clock
         self._checkpoints = checkpoints
         self._in_flight: list[Any] = []  # gradients in flight, of instances that ended before the end of the run
-        self._evaluated: np.ndarray | None = None
+        self._evaluated: dict[str, Any] = {}
 
     def add(self, report: dict[str, Any]) -> None:
         """Add the final report of an instance that ends before the end of the run."""
@@ -41,12 +40,12 @@ class FinalAccounting:
         self._in_flight.extend(report["in_flight"])
 
     @property
-    def parameters(self) -> np.ndarray | None:
-        """The parameters of the final evaluation; during the run, or without a chief, those of the last checkpoint."""
-        if self._evaluated is not None:
-            return self._evaluated
-        parameters: np.ndarray | None = self._checkpoints.newest_evaluation().get("parameters")
-        return parameters
+    def evaluated(self) -> Evaluated | None:
+        """The model of the final evaluation; during the run, or without a chief, that of the last checkpoint."""
+        found = self._evaluated or self._checkpoints.newest_evaluation()
+        if found.get("parameters") is None:
+            return None
+        return Evaluated(found["parameters"], found["update"], found.get("evaluated_at"), found["accuracy"])
 
     def close(
         self, stopped_by: str, why: str, error: LabkitError | None, reports: Reports, never_began: set[str],
@@ -57,7 +56,7 @@ class FinalAccounting:
         for report in reports.values():
             trace.append(report["batch"])
         evaluated = chief or self._checkpoints.newest_evaluation()
-        self._evaluated = evaluated.get("parameters")
+        self._evaluated = evaluated if evaluated.get("parameters") is not None else {}
         if stopped_by == "diverged" and chief:
             why = divergence_text(chief["update"], learning_rate)
         times = [report["time"] for report in reports.values()] or [self._clock.now]
@@ -66,7 +65,7 @@ class FinalAccounting:
             wall_seconds=wall_seconds,
             in_flight=[*self._in_flight, *(f for report in reports.values() for f in report["in_flight"])],
             **{name: evaluated.get(name) for name in ("update", "samples", "loss", "accuracy")},
-            parameters_sha256=fingerprint(self._evaluated), returned=_returned_gradients(evaluated, stopped_by),
+            parameters_sha256=fingerprint(evaluated.get("parameters")), returned=_returned_gradients(evaluated, stopped_by),
             lost=sorted(set(self._plan.role_ids) - set(reports) - self._members.outside - never_began),
             lost_instances=self._lost_instances(reports, never_began),
             commands=[entry.to_dict() for entry in self._record.commands],

@@ -50,7 +50,7 @@ class Launcher:
         if not self._lazy:
             dataset = problem.dataset
             self._shares = split(dataset, problem, layout.shares, self._full.elastic)
-            self._test = dataset.x_test, dataset.y_test
+            self._test = dataset.evaluated
             return
         first = {spec.data: spec.name for spec in reversed(layout.roles) if spec.data is not None}
         # None: the role is absent, see `_move`

@@ -19,15 +19,13 @@ from dataclasses import replace
 from queue import Empty
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from ....errors import BadInput, ClusterError, Deadlock, LabkitError
 from ....roles.group_restart import restarts_as_group, whole_replicas
 from ....trace.events import EngineWarning, Note, OptionsSet, RoleSlowed
 from ....trace.events import Event as TraceEvent
 from ....trace.trace import Trace
 from ...active_faults import ActiveFaults
-from ...base import Cluster, Engine
+from ...base import Cluster, Engine, Evaluated
 from ...commands import (
     Command,
     Cut,
@@ -231,9 +229,9 @@ class DaskRun(Engine):
         return self.recovery.present
 
     @property
-    def parameters(self) -> np.ndarray | None:
-        """The parameters of the final evaluation; during the run, or without a chief, those of the last checkpoint."""
-        return self.accounting.parameters
+    def evaluated(self) -> Evaluated | None:
+        """The model of the final evaluation; during the run, or without a chief, that of the last checkpoint."""
+        return self.accounting.evaluated
 
     def flush(self) -> None:
         """Do nothing, because roles report periodically."""

@@ -747,6 +747,7 @@ class RealRole(RoleCore):
             "batch": self.recorder.take(ended, FINAL_REPORT_BYTES), "late": sorted(late),
             "verdict": evaluator.stopped_by if evaluator else None,
             "update": evaluator.update if evaluator else None, "samples": evaluator.samples if evaluator else None,
+            "evaluated_at": evaluator.evaluated_at if evaluator else None,
             "loss": evaluator.loss if evaluator else None,
             "accuracy": evaluator.accuracy if evaluator else None, "contained": evaluator.contained if evaluator else None,
             "parameters": None if evaluator is None else _whole(evaluator.parameters), "incarnation": self._incarnation,
