@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import data, nn
-from .data import Batches, DaskDataset, DataPartition, Dataset, Even, partition_as_text, partition_by_name
+from .data import Batches, DaskDataset, DataPartition, Dataset, Even, Shared, partition_as_text, partition_by_name
 from .data.partition import PARTITIONS
 from .description import Description, HasDescription
 from .errors import BadInput, lacks, nearest, shown
@@ -109,7 +109,9 @@ class Problem(HasOptions, HasDescription):
         write=widths_as_text,
         help="widths of the hidden layers, as 64,32; none: a linear model",
     )
-    batch_size: int = option(32, low=1, high=1_000_000, help="samples in a mini-batch")
+    batch_size: int = option(
+        32, low=1, high=1_000_000, help="samples in a mini-batch; of all workers together with partition global-batch"
+    )
     seed: int = option(0, low=0, high=2**63 - 1, help="decides every random draw")
     activation: str = option("relu", choices=("relu", "tanh"), help="activation function of the hidden layers")
     dtype: str = option(
@@ -117,7 +119,7 @@ class Problem(HasOptions, HasDescription):
     )
     partition: Converted[DataPartition, str] = option(
         Even(), names=PARTITIONS, read=partition_by_name, write=partition_as_text,
-        help="who has which samples: even, by-label:0.5, by-size, by-weight:1,2,4, shared",
+        help="who has which samples: even, by-label:0.5, by-size, by-weight:1,2,4, shared, global-batch",
     )  # fmt: skip
     standardize: bool = option(True, help="shift and scale every feature to mean 0, deviation 1")
     test_fraction: float = option(0.2, low=0.01, high=0.9, help="share of the samples that is held out for evaluation")
@@ -305,7 +307,46 @@ class Problem(HasOptions, HasDescription):
         """
         d = self.dataset.gathered() if hasattr(self.dataset, "gathered") else self.dataset
         shares = data.samples_of_workers(d, self.partition, workers, self.seed)
-        return [data.batches_of_worker(x, y, self.batch_size, self.seed, i) for i, (x, y) in enumerate(shares)]
+        size, parts = self.of_worker(workers).batch_size, workers if self.partition.divides_batch else None
+        return [data.batches_of_worker(x, y, size, self.seed, i, parts=parts) for i, (x, y) in enumerate(shares)]
+
+    def of_worker(self, workers: int) -> Problem:
+        """Return the problem with the `batch_size` of one of several workers, if the partition is a `GlobalBatch`.
+
+        Parameters
+        ----------
+        workers : int
+            The number of workers that draw mini-batches. (The stages of a pipeline compute on those of one worker.)
+
+        Returns
+        -------
+        Problem
+            With a `GlobalBatch`, a problem whose workers draw separate batches of this size; otherwise this problem.
+
+        Raises
+        ------
+        BadInput
+            If the batch cannot be divided equally.
+
+        Examples
+        --------
+        >>> lk.Problem("digits", batch_size=256, partition="global-batch").of_worker(4).batch_size
+        64
+        """
+        if not self.partition.divides_batch:
+            return self
+        whole = self.batch_size
+        if whole % workers:
+            least = whole - whole % workers
+            sizes = " or ".join(str(size) for size in (least, least + workers) if size)
+            counts = ", ".join(str(count) for count in range(1, min(whole, 64) + 1) if whole % count == 0)
+            raise BadInput(
+                f"batch_size={whole} with partition='global-batch' cannot be divided equally among {workers} workers, whose "
+                f"gradients count equally. Use batch_size={sizes}, or a number of workers that divides {whole}: {counts}."
+            )
+        made = replace(self, batch_size=whole // workers, partition=Shared())
+        made.__dict__.update({name: self.__dict__[name] for name in ("dataset",) if name in self.__dict__})
+        return made
 
     @property
     def name(self) -> str:
@@ -346,7 +387,7 @@ class Problem(HasOptions, HasDescription):
         return {"model": ModelObjective(self.model, DataShape.of(self.dataset), self.dtype).describe()}
 
     def _described(self) -> Description:
-        rows = [("data set", self.name), ("batch", f"{count_text(self.batch_size, 'sample')} per gradient")]
+        rows = [("data set", self.name), ("batch", self._batch_text())]
         if self.timing_only:
             rows.append(("timing only", "no gradient is computed"))
         if self._quickly_made():
@@ -383,16 +424,18 @@ class Problem(HasOptions, HasDescription):
         held = f"{d.n_train:,} training{part} and {d.n_test:,} held-out samples"
         objective = self.objective()
         batches = -(-d.n_train // self.batch_size)
+        unit = "step" if self.partition.divides_batch else "gradient"
         if d.has_standardised_targets:
             kind += ", standardised: losses are those of mean 0 and deviation 1"
         return [
             ("data set", f"{self.name}: {held}, {count_text(d.features, 'feature')}{shape}, {kind}"),
             ("network", f"{objective.architecture}: {nn.size_text(objective)}"),
-            (
-                "batch",
-                f"{count_text(self.batch_size, 'sample')} per gradient; an epoch is {count_text(batches, 'gradient')}",
-            ),
+            ("batch", f"{self._batch_text()}; an epoch is {count_text(batches, unit)}"),
         ]
+
+    def _batch_text(self) -> str:
+        samples = count_text(self.batch_size, "sample")
+        return f"{samples} of all workers together" if self.partition.divides_batch else f"{samples} per gradient"
 
     def _curvature(self) -> dict[str, Any]:
         """Return `{"curvature": [smallest, largest]}` if the data set is a quadratic bowl, else `{}`."""

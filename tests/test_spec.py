@@ -45,7 +45,7 @@ TEXTS = {
     "codec": ("none", "top-k:0.02", "sign-sgd", "qsgd:8:64", "float16", "power-sgd:3"),
     "compensation": ("none", "constant:0.1", "adaptive:1.5:0.9"),
     "placement": ("range", "hash:3", "consistent-hash:7:2"),
-    "partition": ("even", "by-label:0.3", "by-size:2", "by-weight:1,2,4", "shared"),
+    "partition": ("even", "by-label:0.3", "by-size:2", "by-weight:1,2,4", "shared", "global-batch"),
     "shape": ("2x2", "1x4"),
     "class_weights": ("balanced", "1,2.5", "spam:5,1:1e-05", "a:b:3"),
     "costs": (

@@ -38,13 +38,14 @@ class Batches:
     x: (n, d), y: (n,) or (n, k), copied only if unaligned or not contiguous. rng: the worker's random stream; it is
     used once per epoch and for nothing else, so it determines the batches. `batch_size` may exceed n; then a batch
     spans several epochs. next_epoch: a function that returns the samples of the next epoch as int64 indices; None if
-    every epoch consists of all samples. Raises `BadInput` if the batch size is below 1, there are no samples, or the
-    lengths of x and y differ.
+    every epoch consists of all samples. part: the part of each batch that is
+    returned; None for the whole batch. Raises `BadInput` if the batch size is below 1, there are no samples, or the lengths
+    of x and y differ.
     """
 
     def __init__(
         self, x: np.ndarray, y: np.ndarray, batch_size: int, rng: np.random.Generator,
-        next_epoch: Callable[[], np.ndarray] | None = None,
+        next_epoch: Callable[[], np.ndarray] | None = None, part: slice | None = None,
     ) -> None:  # fmt: skip
         if len(x) != len(y) or len(x) == 0:
             raise BadInput(f"x has {len(x)} samples and y has {len(y)}; both need the same number, at least 1.")
@@ -53,7 +54,7 @@ class Batches:
         # Received arrays can be unaligned, and `take` copies the whole of an unaligned array in every call (40 us
         # for the digits). So unaligned arrays are copied here, once.
         self._x, self._y = np.require(x, requirements=["C", "A"]), np.require(y, requirements=["C", "A"])
-        self._rng, self._next_epoch = rng, next_epoch
+        self._rng, self._next_epoch, self._part = rng, next_epoch, part
         self._order = np.empty(0, dtype=np.intp)  # allocated at the first batch, so that idle workers need no memory
         self._next = 0
 
@@ -67,6 +68,9 @@ class Batches:
             epoch, rows = self.epoch, self._order[start:end]
         else:
             epoch, rows = self._spanning_epochs(start)
+        if self._part is not None:
+            rows = rows[self._part]
+            size = len(rows)
         return Batch(self._x.take(rows, 0), self._y.take(rows, 0), size, epoch)
 
     def _spanning_epochs(self, start: int) -> tuple[int, np.ndarray]:
@@ -99,10 +103,15 @@ class Batches:
 
 def batches_of_worker(
     x: np.ndarray, y: np.ndarray, batch_size: int, seed: int, worker: int, incarnation: int = 0,
-    next_epoch: Callable[[], np.ndarray] | None = None,
+    next_epoch: Callable[[], np.ndarray] | None = None, parts: int | None = None,
 ) -> Batches:  # fmt: skip
-    """Return the batches that worker number `worker` of a run draws from its share (x, y). `seed`: the seed of the run."""
-    return Batches(x, y, batch_size, role_stream(seed, WORKER, worker, BATCHES, incarnation), next_epoch)
+    """Return the batches of `batch_size` that worker number `worker` of a run draws from its share (x, y). `seed`: the seed of
+    the run. `parts`: the number of workers that draw the same batches and divide each of them; None: each draws separately.
+    """
+    if parts is None:
+        return Batches(x, y, batch_size, role_stream(seed, WORKER, worker, BATCHES, incarnation), next_epoch)
+    part = slice(worker * batch_size, (worker + 1) * batch_size)
+    return Batches(x, y, parts * batch_size, role_stream(seed, WORKER, 0, BATCHES, incarnation), next_epoch, part)
 
 
 class NullBatches:

@@ -1,8 +1,8 @@
 """Partitions: how the training samples are distributed over the workers.
 
 `Even`, `ByWeight`, `BySize` and `ByLabel` assign every sample to exactly one worker and at least one sample to every
-worker. `Shared` assigns all samples to all workers. A partition is a pure function of (labels or their number, workers,
-seed).
+worker. `Shared` and `GlobalBatch` assign all samples to all workers. A partition is a pure function of (labels or
+their number, workers, seed).
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ class DataPartition(HasOptions):
     ----------
     shares_all : bool
         Whether every worker has every sample.
+    divides_batch : bool
+        Whether all workers draw the same batches, of which each computes on an equal part.
     """
 
     shares_all: ClassVar[bool] = False
+    divides_batch: ClassVar[bool] = False
 
     def split(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> list[np.ndarray]:
         """Return the samples of every worker.
@@ -222,7 +225,7 @@ class ByLabel(DataPartition):
         labels = np.asarray(labels_or_n)
         if labels.ndim != 1:
             raise BadInput(
-                "by-label needs class labels; a regression has none. Allowed: even, by-weight, by-size, shared."
+                "by-label needs class labels; a regression has none. Allowed: even, by-weight, by-size, shared, global-batch."
             )
         rng = data_stream(check_seed(seed), PARTITION_BY_LABEL)
         owners = np.empty(n, dtype=np.int64)
@@ -260,6 +263,35 @@ class Shared(DataPartition):
         return [np.arange(n)] * workers
 
 
+@dataclass(frozen=True)
+class GlobalBatch(Shared):
+    """Divides each batch among the workers: ``batch_size`` is the number of samples of all workers together.
+
+    All workers draw the same batches from all samples, and each computes on an equal part. Strategies that average one gradient
+    of every worker therefore take the same steps with any number of workers (strong scaling). With the other partitions N
+    workers take steps of N times as many samples (weak scaling), for which the learning rate has to be larger.
+
+    A number of workers that does not divide the batch is refused, because the gradients of all workers count equally. After a
+    restart, a worker draws its parts from other batches.
+
+    See Also
+    --------
+    Shared : Every worker draws separate batches.
+
+    Notes
+    -----
+    Goyal et al., "Accurate, large minibatch SGD: training ImageNet in 1 hour", 2017.
+
+    Examples
+    --------
+    >>> problem = lk.Problem("moons", batch_size=256, partition=lk.partitions.GlobalBatch())
+    >>> [len(next(batches).x) for batches in problem.batches(workers=4)]
+    [64, 64, 64, 64]
+    """
+
+    divides_batch: ClassVar[bool] = True
+
+
 def samples_of_workers(
     dataset: Any, partition: DataPartition, workers: int, seed: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -270,13 +302,15 @@ def samples_of_workers(
 
 
 PARTITIONS: Mapping[str, type[DataPartition]] = {
-    "even": Even, "by-label": ByLabel, "by-size": BySize, "by-weight": ByWeight, "shared": Shared
+    "even": Even, "by-label": ByLabel, "by-size": BySize, "by-weight": ByWeight, "shared": Shared,
+    "global-batch": GlobalBatch,
 }  # fmt: skip
 OPTION: Mapping[type, str] = {ByLabel: "alpha", BySize: "skew", ByWeight: "weights"}  # the value after the colon
 
 
 def partition_by_name(text: str | DataPartition) -> DataPartition:
-    """Make a partition from its name: `"even"`, `"by-label"`, `"by-size"`, `"by-weight:1,2,4"` or `"shared"`.
+    """Make a partition from its name: `"even"`, `"by-label"`, `"by-size"`, `"by-weight:1,2,4"`, `"shared"` or
+    `"global-batch"`.
 
     A number after a colon is the option: alpha in `"by-label:0.5"`, skew in `"by-size:2"`. A `DataPartition` is returned
     unchanged. Raises `BadInput`, with the nearest name or the limits of the number, if the text is not allowed.

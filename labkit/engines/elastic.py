@@ -58,6 +58,11 @@ def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout
         return None
     if cluster.max_workers < cluster.workers:
         raise BadInput(f"max_workers={cluster.max_workers} with workers={cluster.workers}: it is at least as many.")
+    if problem.partition.divides_batch:
+        raise BadInput(
+            f"max_workers={cluster.max_workers} with partition='global-batch': a batch is divided among a fixed number of "
+            "workers; leave max_workers out, or use another partition."
+        )
     if restarts_as_group(layout) and not whole_replicas(layout):
         raise BadInput(
             f"max_workers={cluster.max_workers}: {strategy.name} cuts the model to a fixed number of workers; strategies with "

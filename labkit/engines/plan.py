@@ -56,6 +56,7 @@ class Plan:
     elastic: Elastic | None = None  # set if workers may join and leave
     # False: replicas and centres do not pass on which gradients they contain, so there is no ledger
     ledger: bool = True
+    batch_parts: int | None = None  # the number of workers that draw the same batches and divide each of them
 
     def without_data(self) -> Plan:
         """Return the plan without the problem, as it is sent to roles in other processes. Their data are sent separately."""
@@ -83,7 +84,7 @@ class Plan:
     def header(self, cluster: ClusterSpec) -> TraceHeader:
         mean_staleness = self.strategy.mean_staleness(self.present_shares)
         return TraceHeader(
-            problem=RecordedProblem.from_dict(self.problem.describe()),
+            problem=RecordedProblem.from_dict(self.problem.describe() | {"batch_size": self.batch_size}),
             strategy=RecordedStrategy(**self.strategy.describe(), mean_staleness=mean_staleness),
             cluster=RecordedCluster.from_dict(cluster.describe()),
             budget=RecordedBudget(**self.budget.describe()),
@@ -127,6 +128,10 @@ def make_plan(
     budget = (budget or Budget()).settled(problem)
     layout = with_backups(strategy.layout(problem, cluster.widened()), cluster.replicas, strategy.name)
     elastic = elastic_of(strategy, problem, cluster, layout, problem.seed)
+    of_worker, parts = problem.of_worker(layout.shares), None
+    if problem.partition.divides_batch:
+        parts = layout.shares
+        layout = with_backups(strategy.layout(of_worker, cluster.widened()), cluster.replicas, strategy.name)
     if not problem.timing_only and any(role.shard is not None and role.store is None for role in layout.roles):
         check_fits(problem.objective())
     check_strategy(strategy, (role.kind for role in layout.roles if role.backs is None))
@@ -149,12 +154,13 @@ def make_plan(
         budget,
         budget.limits(problem),
         problem.seed,
-        problem.batch_size,
+        of_worker.batch_size,
         problem.timing_only,
         every if cluster.record else 0,
         cluster.record,
         probe_inputs_of(problem, cluster.record),
         elastic,
+        batch_parts=parts,
     )
 
 
@@ -180,7 +186,9 @@ def batch_maker(
         return lambda: iter(NullBatches(1, plan.batch_size))
     x, y = share
     next_epoch_samples = plan.elastic.epoch_sampler(spec.name, y, present) if plan.elastic else None
-    return lambda: batches_of_worker(x, y, plan.batch_size, plan.seed, number, incarnation, next_epoch_samples)
+    return lambda: batches_of_worker(
+        x, y, plan.batch_size, plan.seed, number, incarnation, next_epoch_samples, plan.batch_parts
+    )
 
 
 def build_parts(

@@ -43,7 +43,7 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "checkpoint_every": (None, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
 }
 TEXTS = {
-    "data": NAMES, "partition": ("even", "by-label:0.1", "by-label:1", "by-size:1", "by-size:2", "shared"),
+    "data": NAMES, "partition": ("even", "by-label:0.1", "by-label:1", "by-size:1", "by-size:2", "shared", "global-batch"),
     "hidden": ("none", "32", "128", "64,32", "64,64,64", "256,256"),
 }  # fmt: skip
 LABELS = {

@@ -447,6 +447,8 @@ def _bounded(settings: Settings, workers: int, target: bool = False) -> Budget:
     """Return the budget of a simulated run. `target`: with an accuracy, if the data has classes."""
     budget, problem = settings.budget, settings.problem
     most = max(GRADIENTS, GRADIENTS_PER_WORKER * workers) * problem.batch_size
+    if problem.partition.divides_batch:
+        most = -(-most // workers)
     accuracy = budget.accuracy
     if target and accuracy is None and not problem.timing_only and problem.dataset.classes is not None:
         accuracy = 0.95

@@ -54,7 +54,9 @@ class RingAllReduce(Strategy):
     1.5
     """
 
-    reduce: str = option("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
+    reduce: str = option(
+        "mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up (the linear scaling rule)"
+    )
     codec: Converted[Codec | None, str] = same_option(
         ServerStrategy, "codec", help="compress messages, linear codecs only: float16, power-sgd:2"
     )

@@ -72,7 +72,9 @@ class SparsePS(StaleGradients):
         "all-reduce", choices=("all-reduce", "server"), help="what adds up the gradients behind the table"
     )
     synchronous: bool = option(True, help="wait for all workers; False: apply each push at once (needs dense=server)")
-    reduce: str = option("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
+    reduce: str = option(
+        "mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up (the linear scaling rule)"
+    )
     optimizer: Converted[Optimizer, str] = same_option(
         ServerStrategy,
         "optimizer",

@@ -4,12 +4,15 @@
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
 
 N workers with batches of b samples are equivalent to one process with batches of N*b samples, and no gradient is stale. The
-price is waiting: a step takes as long as its slowest worker. Gradients are averaged (or summed, `reduce="sum"`) in the order
-of the workers, so that the result does not depend on the order of arrival. If a worker is lost, the other workers wait until
+price is waiting: a step takes as long as its slowest worker. Gradients are averaged, or summed with `reduce="sum"`, in the
+order of the workers, so that the result does not depend on the order of arrival. A sum takes a step N times as long. That is
+the linear scaling rule, with which N workers learn about as much per sample as one, if the rate increases slowly at the start
+(`schedule="warmup:50"`). Weight decay is not scaled. With the partition `GlobalBatch`, the batch of a step does not grow with
+N, and the mean is right. If a worker is lost, the other workers wait until
 it is restarted (`on_loss="wait"`), or a step is the mean of the gradients of the remaining workers (`on_loss="continue"`).
 
 Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Chen et al., "Revisiting
-distributed synchronous SGD", 2016.
+distributed synchronous SGD", 2016; Goyal et al., "Accurate, large minibatch SGD", 2017 (linear scaling).
 """
 
 from __future__ import annotations
@@ -47,7 +50,9 @@ class SyncPS(ServerStrategy):
     (10.0, 0)
     """
 
-    reduce: str = option("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
+    reduce: str = option(
+        "mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up (the linear scaling rule)"
+    )
 
     summary: ClassVar[str] = "parameter server, all wait for the slowest; no staleness"
     description: ClassVar[str] = "synchronous: all wait for the slowest."

@@ -10,9 +10,9 @@ import labkit as lk
 MOONS = lk.Problem("moons", hidden=(4,), batch_size=8, dtype="float64", seed=3, options={"samples": 100})
 
 
-@pytest.mark.parametrize("partition", ["even", "by-label:0.5", "shared"])
+@pytest.mark.parametrize("partition", ["even", "by-label:0.5", "shared", "global-batch"])
 def test_a_loop_with_these_batches_ends_at_the_parameters_of_the_run(partition):
-    problem = replace(MOONS, partition=partition)
+    problem = replace(MOONS, partition=partition, batch_size=9)
     run = lk.train(problem, lk.SyncPS(learning_rate=0.3), lk.SimulatedCluster(workers=3), lk.Budget(updates=25)).wait()
     objective = problem.objective()
     weights, gradient = objective.start(problem.seed), np.empty(objective.size)

@@ -247,11 +247,23 @@ def advise(
     SyncPS: 44.8 ms a step, 308 kB on the busiest link
     """
     problem, cluster = as_problem("problem", problem), as_cluster("cluster", cluster)
-    inputs = gather_inputs(problem, cluster, memory, latency, bandwidth, compute, calibration)
+    known: dict[int, Inputs] = {}  # by the batch of a worker
+
+    def gathered(shares: int) -> Inputs:
+        each = problem.of_worker(shares)
+        if each.batch_size not in known:
+            known[each.batch_size] = gather_inputs(each, cluster, memory, latency, bandwidth, compute, calibration)
+        return known[each.batch_size]
+
+    divides = problem.batch_size % cluster.spec.workers == 0
+    inputs = gathered(cluster.spec.workers if divides else 1)
     found, refused = [], []
     for strategy in candidate_strategies(strategies, inputs.n):
         used = inputs if strategy.uses_servers else replace(inputs, cluster=replace(inputs.cluster, servers=None))
         try:
+            if problem.partition.divides_batch:  # the stages of a pipeline compute on the batch of one worker
+                own = gathered(strategy.layout(problem, used.cluster.spec).shares)
+                used = replace(own, cluster=replace(own.cluster, servers=used.cluster.servers))
             found.append((*_forecast(strategy, used), used))
         except BadInput as why:
             refused.append((strategy.name, str(why)))
@@ -267,6 +279,10 @@ def advise(
         rows.append(row)
     rows.sort(key=lambda row: (not row.fits, row.step))
     doubts = _doubts(inputs)
+    if len(known) > 1 and inputs.cluster.costs is None:
+        doubts.append(
+            "a gradient takes the same time for batches of any size; with a calibration, it depends on the size"
+        )
     if calibration is not None:
         doubts += calibration.doubts_about(problem, [(row.strategy, used.cluster.spec) for row, _, used in found])
     return Advice(tuple(rows), tuple(refused), three_answers(inputs, rows), _inputs_text(inputs), tuple(doubts))

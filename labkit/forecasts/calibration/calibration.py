@@ -231,24 +231,25 @@ class Calibration:
             The reasons; empty if everything was measured.
         """
         found = []
-        size, batch = problem.objective().size, problem.batch_size
+        size, runs = problem.objective().size, list(runs)
+        layouts = [strategy.layout(problem, spec) for strategy, spec in runs]
+        batches = {problem.of_worker(layout.shares).batch_size for layout in layouts} or {problem.batch_size}
         for what, value, (low, high) in (
             ("parameters", size, self.parameters),
-            ("samples in a batch", batch, self.samples),
+            *(("samples in a batch", batch, self.samples) for batch in sorted(batches)),
         ):
             if not low <= value <= high:
                 found.append(f"{value:,} {what}; measured were {low:,} to {high:,}")
         oversubscribed: set[tuple[int, int]] = set()  # (cores, workers)
         names: dict[str, None] = {}
         most = SHARING if "sharing" in self.repeatability else 1
-        for strategy, spec in runs:
+        for (strategy, spec), layout in zip(runs, layouts):
             costs = spec.costs or self.costs
             if costs.hosts > self.costs.hosts:
                 have = count_text(self.costs.hosts, "host")
                 found.append(f"{count_text(costs.hosts, 'host')} and the link between them; measured was {have}")
             if spec.workers > most * costs.cores * costs.hosts:
                 oversubscribed.add((costs.cores * costs.hosts, spec.workers))
-            layout = strategy.layout(problem, spec)
             if any(
                 role.computes and role.part is not None and Boxes.of(role.part).size < size for role in layout.roles
             ):
@@ -458,7 +459,7 @@ def calibrate(
     """
     problem, cluster = as_problem("problem", problem), as_cluster("cluster", cluster)
     seconds, bar = check_number("seconds", seconds, 1, 3600), bar_for(check_progress(progress))
-    problems = variants(problem)
+    problems = variants(problem.of_worker(1))
     hosts = Hosts.of(cluster)
     within, between = hosts.within(cluster), hosts.between(cluster)
     most = SHARING * hosts.cores
