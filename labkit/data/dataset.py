@@ -253,7 +253,7 @@ class Dataset(Described):
 
 
 def sizes_text(data: Any) -> str:
-    """Return the sizes of a data set as text: `1438 + 359 samples of 64 float32, 10 classes`. A validation part is between both."""
+    """Return the sizes of a data set as text, as `1438 + 359 samples of 64 float32, 10 classes`; a validation part between both."""
     what = f"{data.classes} classes" if data.classes is not None else count_text(data.outputs, "target")
     part = f" + {data.n_validation}" if isinstance(data, Dataset) and data.n_validation else ""
     return f"{data.n_train}{part} + {data.n_test} samples of {data.features} {data.dtype.name}, {what}"

@@ -102,8 +102,8 @@ def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[
     """
     order = (
         "strategy", "learning_rate", *options_of(settings.strategy), "engine", "workers", "servers", "pace", "distribution",
-        "latency", "bandwidth", "replicas", "checkpoint_every", "data", "model", "batch_size", "hidden", "partition", "validation",
-        "activation", "seed", "seconds", "accuracy", "loss", "early_stopping",
+        "latency", "bandwidth", "replicas", "checkpoint_every", "data", "model", "batch_size", "hidden", "partition",
+        "validation", "activation", "seed", "seconds", "accuracy", "loss", "early_stopping",
     )  # fmt: skip
     found = {
         name: _control(settings, name)
