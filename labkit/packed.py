@@ -165,7 +165,10 @@ def _imported_by(function: types.FunctionType) -> Iterator[types.ModuleType]:
         for level, names, step in zip(steps, steps[1:], steps[2:]):
             if step.opname == "IMPORT_NAME":
                 package = function.__globals__.get("__package__") or ""
-                base = resolve_name("." * level.argval + step.argval, package)
+                try:
+                    base = resolve_name("." * level.argval + step.argval, package)
+                except ImportError:  # fails in the function, too
+                    continue
                 for name in (base, *(f"{base}.{each}" for each in names.argval or ())):
                     yield from _users_modules(name)
 
@@ -178,7 +181,9 @@ def _users_modules(name: str) -> Iterator[types.ModuleType]:
         if spec is None or is_installed(spec.origin, spec.submodule_search_locations):
             return
     if _by_value(root):
-        with contextlib.suppress(Exception):  # a name in a module, or what the function itself cannot import
+        with contextlib.suppress(
+            Exception, SystemExit
+        ):  # a name in a module, or what the function cannot import either
             for i in range(len(parts) + 1):
                 yield importlib.import_module(".".join([root, *parts[:i]]))
 

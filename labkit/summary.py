@@ -87,6 +87,23 @@ class Summary(HasDescription):
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
 
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value, or `default` if there is none of this name.
+
+        Parameters
+        ----------
+        key : str
+            The name of the value, see `to_dict`.
+        default : object, optional
+            What to return instead.
+
+        Returns
+        -------
+        object
+            The value.
+        """
+        return self.values.get(key, default)
+
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of the table.
 

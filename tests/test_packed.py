@@ -77,8 +77,13 @@ FILES = {
             try:
                 import own_nowhere
             except ImportError:
-                return "without"
+                try:
+                    from . import own_nowhere
+                except ImportError:
+                    return "without"
+            import own_program  # ends the program
     """,
+    "own_program.py": "number = 1\nraise SystemExit(3)\n",
     "own_error.py": """
         def run():
             try:

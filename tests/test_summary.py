@@ -1,4 +1,4 @@
-"""The summary of a run names its faults."""
+"""The summary of a run names its faults, and gives its values like a dict."""
 
 import labkit as lk
 
@@ -12,3 +12,8 @@ def test_the_summary_mentions_faults():
     assert "faults" in str(run.summary())
     assert "worker-0 computes 3x slower at 0.02 s; killed worker-1 at 0.05 s" in str(run.summary())
     assert "faults" not in str(lk.train(TIMING, lk.AsyncPS(), cluster, lk.Budget(updates=5)).wait().summary())
+
+
+def test_a_value_that_there_is_not_has_a_default():
+    summary = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=5)).wait().summary()
+    assert (summary.get("updates"), summary.get("update"), summary.get("update", 0)) == (5, None, 0)

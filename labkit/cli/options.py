@@ -54,7 +54,7 @@ OF_ENGINE = tuple(title for title, _, _ in SECTIONS[4:])
 ENGINE_OPTIONS = {"simulated": SECTIONS[4][2], "dask": SECTIONS[5][2]}
 EXTRA_OPTIONS: dict[str, tuple[str, list[str], dict[str, Any]]] = {  # options that are not in the specification: (section at whose end they are, names, declaration)
     "sets": ("Strategy", ["--set", "sets"], {"multiple": True, "metavar": "OPTION=VALUE",
-             "help": "Any option of the strategy (labkit strategies --options NAME lists them); repeatable."}),
+             "help": "Any option of the strategy (labkit strategies NAME lists them); repeatable."}),
     "options": ("Problem", ["--option", "options"], {"multiple": True, "metavar": "NAME=VALUE",
                 "help": "An option of the data set, as rows=100000 of clicks; repeatable."}),
     "faults": ("Cluster", ["--fault", "faults"], {"multiple": True, "metavar": "FAULT",

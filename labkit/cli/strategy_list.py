@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="List the strategies and their options.")
-@click.option("--options", "name", metavar="NAME", help="Show the options of one strategy, for --set OPTION=VALUE.")
+@click.argument("name", required=False)
 def strategies(name: str | None) -> None:
     """List the strategies: name, family, what it does. The first nine are introductory, the others are ordered by family.
 
-    With --options NAME: the options of that strategy.
+    With NAME: the options of that strategy, for --set OPTION=VALUE.
     """
     from ..options import options_of
     from ..strategies import FAMILIES, STRATEGIES, strategy_by_name

@@ -26,7 +26,7 @@ def labkit_process():
     """The same in a separate process; `prefix`: words before the command, `env`: additional environment variables."""
 
     def call(*words, prefix=(), **env):
-        command = [*prefix, sys.executable, "-m", "labkit.cli", *map(str, words)]
+        command = [*prefix, sys.executable, "-m", "labkit", *map(str, words)]
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         return subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONPATH": paths, **env}, timeout=180)
 

@@ -27,7 +27,7 @@ def test_each_line_has_the_family_and_the_summary(labkit):
 
 
 def option_line(labkit, strategy, name):
-    lines = labkit("strategies", "--options", strategy).stdout.splitlines()
+    lines = labkit("strategies", strategy).stdout.splitlines()
     return next(line for line in lines if line.split()[0] == name)
 
 

@@ -27,7 +27,7 @@ def test_each_line_of_strategies_begins_with_a_strategy_name(labkit):
 
 def test_strategies_options_lists_the_declared_options(labkit):
     for name, strategy in STRATEGIES.items():
-        lines = labkit("strategies", "--options", name).stdout.splitlines()
+        lines = labkit("strategies", name).stdout.splitlines()
         assert [line.split()[0] for line in lines] == list(options_of(strategy)), name
 
 

@@ -73,7 +73,7 @@ CASES = {
     "compare one": ("compare sync-ps", "two strategies or more"),
     "compare unknown": ("compare sync-ps ring --engine simulated", "There is no strategy 'ring'."),
     "compare option": ("compare sync-ps async-ps --set redcue=sum --engine simulated", "Did you mean 'reduce'?"),
-    "options of": ("strategies --options asyncps", "Did you mean 'async-ps'?"),
+    "options of": ("strategies asyncps", "Did you mean 'async-ps'?"),
     "command": ("simulat", "There is no command 'simulat'. Did you mean 'simulate'?"),
     "unknown option": ("simulate --worker 3", "--worker"),
     "option of other commands": (
@@ -90,14 +90,14 @@ CASES = {
         "labkit has no option '--wrkers'. Did you mean '--workers'? ",
     ),
     "option of nothing": ("--bogus", "labkit has no option '--bogus'. Options before the command: --help, --version"),
-    "short option": ("strategies -w 3", "labkit strategies has no option '-w'. Options: --help, --options, -h."),
+    "short option": ("strategies -w 3", "labkit strategies has no option '-w'. Options: --help, -h."),
     "version after the command": (
         "doctor --version",
         "--version is written before the command, as in: labkit --version.",
     ),
     "version with a value": ("--version=3", "'--version' takes no value"),
     "flag with a value": ("doctor --json=3", "'--json' takes no value; write it without one, or leave it out."),
-    "option without a value": ("strategies --options", "--options needs a value after it, as in: --options NAME."),
+    "option without a value": ("compare --scheduler", "--scheduler needs a value after it, as in: --scheduler"),
     "no command": ("--", "A command is missing after labkit; allowed: assign, calibrate, check"),
     "missing argument": ("check", "NOTEBOOK is missing; the shortest form is `labkit check NOTEBOOK`."),
     "missing option": (

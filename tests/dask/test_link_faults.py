@@ -131,7 +131,7 @@ def test_a_cut_link_stays_cut_while_other_faults_of_it_change(small, started):
 def test_faults_on_the_command_line():
     words = ["train", "--dataset", "moons", "--hidden", "8", "--workers", "2"]
     words += ["--pace", "0.01", "--updates", "200", "--fault", "kill:worker-1@0.5", "--fault", "drop:worker:*:0.05"]
-    command = [sys.executable, "-m", "labkit.cli", *words, "--json"]
+    command = [sys.executable, "-m", "labkit", *words, "--json"]
     reported = subprocess.run(command, capture_output=True, text=True, check=False, env=path_of_labkit())
     assert reported.returncode == 0, reported.stderr
     assert json.loads(reported.stdout)["updates"] == 200

@@ -214,6 +214,42 @@ def test_a_killed_script_ends_its_roles_on_an_existing_cluster(tmp_path, cluster
         lk.train(MOONS, lk.AsyncPS(), lk.DaskCluster(client, workers=1), lk.Budget(updates=20)).wait()
 
 
+def test_a_program_that_fails_while_a_sweep_waits_for_an_existing_cluster_ends_quietly(tmp_path, cluster):
+    """The tasks end when Python starts no work on other threads any more."""
+    with another_client(cluster) as client:
+        program = Program(tmp_path, f"""
+            import atexit, pickle, threading
+            from distributed import Client
+            security = pickle.loads({pickle.dumps(client.security)!r})
+            client = Client({client.scheduler.address!r}, security=security, set_as_default=False)
+            begun = threading.Event()
+
+            def first(*result):
+                if not begun.is_set():
+                    client.loop.add_callback(threading.main_thread().join)  # until Python ends
+                    begun.set()
+
+            async def all_tasks_end():
+                for state in list(client.futures.values()):
+                    await state.wait()
+
+            def sweep():
+                alike = lk.SimulatedCluster(workers=2)
+                lk.sweep("moons", "async-ps", alike, lk.Budget(updates=50), 20, client, on_result=first)
+
+            threading.Thread(target=sweep, daemon=True).start()
+            begun.wait()
+            atexit.register(client.sync, all_tasks_end)
+            raise ValueError("mine")
+        """)  # fmt: skip
+        code, _, err = program.end()
+    assert (code, err.count("Traceback (most recent call last)"), err.strip().rpartition("\n")[2]) == (
+        1,
+        1,
+        "ValueError: mine",
+    ), err
+
+
 # fork -----------------------------------------------------------------------------------------------------------------
 
 FORKS = """

@@ -59,7 +59,7 @@ def test_a_killed_command_leaves_no_process(tmp_path, name):
     scratch = tmp_path / "t"
     scratch.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "labkit.cli", *map(str, words)], env={**os.environ, "TMPDIR": str(scratch)},
+        [sys.executable, "-m", "labkit", *map(str, words)], env={**os.environ, "TMPDIR": str(scratch)},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     family = None

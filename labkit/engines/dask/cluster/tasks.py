@@ -12,6 +12,7 @@ from distributed.scheduler import KilledWorker
 
 from ....errors import BadInput, ClusterError, shown
 from ....packed import Packed
+from ..dask_private import call_when_done
 from ..timeouts import RETURN_S
 from ..worker.task import call_packed
 from .dask_connection import DaskConnection
@@ -61,7 +62,7 @@ class TaskPool:
             for i, each in enumerate(arguments):
                 future = client.submit(call_packed, Packed.of((fn, each), "The task"), pure=False)
                 futures[future] = i
-                future.add_done_callback(done.put)
+                call_when_done(client, future, done.put)
             watch = _Watch(self._connection, self._processes)
             while futures:
                 tick()
