@@ -15,6 +15,7 @@ from . import (
     slow_worker,
     startup,
     throughput,
+    torch_module,
     watching,
 )
 from .rows import Benchmark
@@ -33,6 +34,7 @@ BENCHMARKS: tuple[Benchmark, ...] = tuple(
         round_trip,
         slow_worker,
         overlap,
+        torch_module,
         forecast,
         forecast_on_hosts,
     )
