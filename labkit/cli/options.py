@@ -52,7 +52,8 @@ SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
 )  # fmt: skip
 OF_ENGINE = tuple(title for title, _, _ in SECTIONS[4:])
 ENGINE_OPTIONS = {"simulated": SECTIONS[4][2], "dask": SECTIONS[5][2]}
-EXTRA_OPTIONS: dict[str, tuple[str, list[str], dict[str, Any]]] = {  # options that are not in the specification: (section at whose end they are, names, declaration)
+# options that are not in the specification: {name: (section at whose end they are, names, declaration)}
+EXTRA_OPTIONS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
     "sets": ("Strategy", ["--set", "sets"], {"multiple": True, "metavar": "OPTION=VALUE",
              "help": "Any option of the strategy (labkit strategies NAME lists them); repeatable."}),
     "options": ("Problem", ["--option", "options"], {"multiple": True, "metavar": "NAME=VALUE",

@@ -135,9 +135,9 @@ class ScenarioRunner:
             self._next_step()
 
     def settings_of(self, scenario: Scenario, step: int) -> Settings:
-        """Return the settings of one step: the session's engine and speed, then the scenario's settings, then the step's."""
+        """Return the settings of one step: the session's engine, speed and own objects, the scenario's settings, the step's."""
         now = self.session.next_run.settings
-        default = Settings().changed(engine=now.cluster.engine, speed=now.speed)
+        default = Settings(own=now.own).changed(engine=now.cluster.engine, speed=now.speed)
         return default.changed(**{**scenario.settings, **scenario.steps[step].settings})
 
     def _next_step(self) -> None:

@@ -1,10 +1,12 @@
 """Forecasts: intervals over seeds, what makes them doubtful, and their figure."""
 
 import statistics
+from dataclasses import replace
 
 import pytest
 
 import labkit as lk
+from tests.models.own_models import Linear
 
 pytestmark = pytest.mark.simulated
 
@@ -69,6 +71,16 @@ def test_what_was_not_measured_is_doubtful():
     assert "Pipeline: the time of a part of the network was not measured" in doubts(
         strategies=["async-ps", "pipeline"], workers=2, **reached
     )
+
+
+def test_the_gradient_of_an_own_model_was_not_measured_unless_its_time_is_given():
+    own = lk.Problem("moons", model=Linear())  # of 6 parameters
+    small = replace(KNOWN, parameters=(1, 1000))
+    for pace, said in ((None, True), (0.05, False)):
+        made = lk.forecast(own, "async-ps", small, 2, pace=pace, budget=lk.Budget(updates=60))
+        assert any("the time of a gradient of Linear(scale=0.1)" in doubt for doubt in made.doubts) is said
+    advice = lk.advise(own, small.cluster(2), ["async-ps"], calibration=small)
+    assert any("Linear(scale=0.1)" in doubt for doubt in advice.doubts)
 
 
 @pytest.mark.parametrize("option", [{"cores": 4}, {"evaluation_time": 0.1}])

@@ -21,6 +21,7 @@ from labkit.lab.session import Session
 from labkit.lab.settings import Settings
 from labkit.lab.view import make_view
 from labkit.views import PANELS
+from tests.models.own_models import Linear
 from tests.results.test_overlap import first_step
 
 pytestmark = pytest.mark.sample(3)
@@ -112,6 +113,22 @@ def test_a_scenario_by_its_name():
         scenario_by_name("bubbel")
     with pytest.raises(BadInput, match="no scenario 3"):
         scenario_by_name(3)
+
+
+def test_after_a_scenario_the_user_s_strategy_data_and_model_can_be_chosen_again():
+    class Mine(lk.AsyncPS):
+        pass
+
+    arrays = lk.from_arrays(np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2)
+    own, cluster = {"strategy": Mine(), "data": arrays, "model": Linear()}, lk.SimulatedCluster(workers=2)
+    with lk.Lab(lk.Problem(arrays, model=own["model"]), own["strategy"], cluster, lk.Budget(updates=5)) as lab:
+        lab.play("buckets").stop()
+        assert lab.settings.problem.model is None
+        for kind in own:
+            (name,) = lab.settings.own_by_name(kind)
+            lab.set(**{kind: name})
+        chosen = {kind: lab.settings.spec.value(kind) for kind in own} | {"data": lab.settings.problem.data}
+        assert chosen == own | {"strategy": "Mine"}
 
 
 def test_scenarios_have_valid_names_titles_summaries_and_panels():

@@ -11,6 +11,7 @@ import labkit as lk
 from labkit.narrative import sentence, state
 from labkit.strategies import STRATEGIES
 from labkit.trace import events as ev
+from tests.models.own_models import Linear
 
 NANO = 10**9
 AT, END = 5.0, 12.0
@@ -194,6 +195,15 @@ def test_losses_are_compared_without_an_accuracy():
     text = sentence(large, None, small)
     shown = f"{lost:,.0f}" if lost >= 1000 else f"{lost:.4g}"
     assert f"The loss is {shown}; that of the reference run was {kept:.4g} by then; mean staleness" in text
+
+
+def test_a_reference_run_is_labelled_with_its_model_not_with_layers_that_it_lacks():
+    dense, own = (
+        simulated(lk.AsyncPS(), lk.Slow("worker-2", 5, at=AT), problem=lk.Problem("moons", **network)).wait().trace
+        for network in ({"hidden": (8,)}, {"model": Linear()})
+    )
+    assert "The reference run (model = Linear(scale=0.1)): " in sentence(dense, None, own)
+    assert "The reference run (hidden = 8): " in sentence(own, None, dense)
 
 
 def test_a_reference_run_of_the_same_strategy_is_labelled_with_its_options():

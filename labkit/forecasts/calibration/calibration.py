@@ -243,6 +243,7 @@ class Calibration:
         oversubscribed: set[tuple[int, int]] = set()  # (cores, workers)
         names: dict[str, None] = {}
         most = SHARING if "sharing" in self.repeatability else 1
+        full_speed = not runs or any(spec.compute is None for _, spec in runs)
         for (strategy, spec), layout in zip(runs, layouts):
             costs = spec.costs or self.costs
             if costs.hosts > self.costs.hosts:
@@ -257,6 +258,11 @@ class Calibration:
         for cores in sorted({cores for cores, _ in oversubscribed}):
             sizes = listed([f"{workers:,}" for of, workers in sorted(oversubscribed) if of == cores])
             found.append(f"{sizes} workers on {count_text(cores, 'core')}; measured were at most {most} for each core")
+        if problem.model is not None and full_speed:
+            found.append(
+                f"the time of a gradient of {shown(problem.model)}; measured were networks of dense layers. Measure it, and give "
+                "it as pace"
+            )
         if names:
             found.append(f"{listed(list(names))}: the time of a part of the network was not measured")
         return list(dict.fromkeys([*found, *self.doubts]))

@@ -113,8 +113,9 @@ def variants(problem: Problem) -> list[Problem]:
     """Return the problem and five variants of it, whose networks and batches are smaller and larger."""
     if problem.model is not None:
         raise BadInput(
-            "calibrate measures networks of several widths, and a model of your own has one size: give a problem with hidden=; "
-            "its costs of messages and updates hold for a model of the same number of parameters."
+            "calibrate measures networks of several widths, and a model of your own has one size: give a problem with hidden=. "
+            "Its costs of messages and updates hold for a model of the same number of parameters; give forecasts of the model "
+            "the time of its gradient as pace."
         )
     widths = problem.hidden or (64,)
     batch = problem.batch_size
