@@ -162,6 +162,8 @@ class Dataset(Described):
     target_mean, target_scale : ndarray or float, default: 0.0 and 1.0
         The mean and the standard deviation of each target of a regression in the training samples, float64 of shape () or (k,); 0
         and 1 if they are not standardised.
+    sample_weights : ndarray, optional
+        The weights of the training samples, of shape (n,), with mean 1.
 
     Examples
     --------
@@ -183,6 +185,17 @@ class Dataset(Described):
     extra: dict[str, Any] = field(default_factory=dict)
     target_mean: np.ndarray | float = 0.0
     target_scale: np.ndarray | float = 1.0
+    sample_weights: np.ndarray | None = None
+
+    @property
+    def training(self) -> tuple[np.ndarray, np.ndarray]:
+        """The training samples as workers get them: x, and y, which has the fields "y" and "weight" if samples have weights."""
+        if self.sample_weights is None:
+            return self.x_train, self.y_train
+        y = self.y_train
+        made = np.empty(len(y), [("y", y.dtype, y.shape[1:]), ("weight", self.dtype)])
+        made["y"], made["weight"] = y, self.sample_weights
+        return self.x_train, made
 
     @property
     def n_train(self) -> int:
@@ -305,6 +318,7 @@ def build(
     image_shape: tuple[int, int] | None = None,
     about: str = "",
     extra: dict[str, Any] | None = None,
+    sample_weights: np.ndarray | None = None,
 ) -> Dataset:
     """Make a `Dataset` of parts that are already checked. Raises `BadInput` if a value is too large for `dtype`.
 
@@ -333,7 +347,7 @@ def build(
         raise BadInput(f"Some values are too large for {dtype}; scale them down" + _or_float64(dtype))
     return Dataset(
         name, parts[0][0], targets[0], parts[1][0], targets[1], classes, mean, scale, image_shape, about,
-        dict(extra or {}), target_mean, target_scale,
+        dict(extra or {}), target_mean, target_scale, sample_weights,
     )  # fmt: skip
 
 

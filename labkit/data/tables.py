@@ -32,6 +32,7 @@ from .checks import (
     check_features,
     check_fraction,
     check_name,
+    check_sample_weights,
     check_seed,
     check_targets,
     check_truth,
@@ -63,6 +64,7 @@ def from_arrays(
     *,
     x_test: ArrayLike | None = None,
     y_test: ArrayLike | None = None,
+    sample_weights: ArrayLike | None = None,
     classes: int | Sequence[str] | None = None,
     regression: bool = False,
     like: Known | None = None,
@@ -88,6 +90,9 @@ def from_arrays(
         same shape. Text becomes 0, 1, ... by the rule of `from_csv` (`class_names`).
     x_test, y_test : array_like, optional
         Held-out samples: both or neither. By default a part of the samples is held out at random.
+    sample_weights : array_like, optional
+        A weight for each sample of `x`, at least 0: a factor of its loss in gradients. They are scaled to mean 1 over the
+        training samples. Losses on held-out samples have no weights.
     classes : int or sequence of str, optional
         The number of classes: the labels are from 0 to `classes` - 1. Or their names, in the order of the ids. By default the
         largest label determines the number, and floats are the targets of a regression.
@@ -146,7 +151,8 @@ def from_arrays(
     'accuracy'
     """
     made, remark = _made(
-        x, y, x_test=x_test, y_test=y_test, classes=classes, regression=regression, like=like, name=name, seed=seed,
+        x, y, x_test=x_test, y_test=y_test, sample_weights=sample_weights, classes=classes,
+        regression=regression, like=like, name=name, seed=seed,
         test_fraction=test_fraction, stratify=stratify, standardize=standardize, dtype=dtype,
     )  # fmt: skip
     if remark:
@@ -156,7 +162,7 @@ def from_arrays(
 
 def _made(
     x: Any, y: Any, *, name: Any, seed: Any, test_fraction: Any, stratify: Any, standardize: Any, dtype: Any, regression: Any,
-    classes: Any, x_test: Any = None, y_test: Any = None, like: Known | None = None,
+    classes: Any, x_test: Any = None, y_test: Any = None, like: Known | None = None, sample_weights: Any = None,
 ) -> tuple[Dataset, str]:  # fmt: skip
     """Return the data set, and a remark on what is probably not meant, or ""."""
     kind, seed, fraction = check_dtype(dtype), check_seed(seed), check_fraction(test_fraction)
@@ -211,6 +217,7 @@ def _made(
     options: dict[str, Any] = {"standardize": standardize, "dtype": kind, "image_shape": image_shape}
     made = build(
         name, train, test, classes, about=about, standardize_targets=standardize, **options,
+        sample_weights=check_sample_weights(sample_weights, len(x), train.rows, kind),
         extra={k: v for k, v in extra.items() if v},
     )  # fmt: skip
     return made, remark
