@@ -358,7 +358,9 @@ class Problem(HasOptions, HasDescription):
     def _data_rows(self, d: Any) -> list[tuple[str, str]]:
         """Return the rows that need the data set: its size, the network, and the batches of an epoch."""
         kind = count_text(d.outputs, "target") if d.classes is None else f"{d.classes} classes"
-        shape = f" ({d.image_shape[0]} x {d.image_shape[1]} pixels)" if d.image_shape else ""
+        shape = (
+            f" ({' x '.join(map(str, d.sample_shape))}{' pixels' if d.image_shape else ''})" if d.sample_shape else ""
+        )
         held = f"{d.n_train:,} training and {d.n_test:,} held-out samples"
         objective = self.objective()
         batches = -(-d.n_train // self.batch_size)

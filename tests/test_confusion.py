@@ -45,11 +45,12 @@ def test_a_class_without_samples_and_one_that_is_never_predicted():
     assert "nan" not in str(found)
 
 
-def test_the_text_of_a_model_names_the_class_that_its_accuracy_hides():
+def test_the_text_of_a_model_names_the_class_that_its_accuracy_hides(tmp_path):
     plain, weighted = str(model()[0]), str(model(class_weights="balanced")[0])
     assert "held out; of the samples of class 1 12%" in plain
     assert "balanced accuracy" in plain
     assert "of the samples" not in weighted
+    assert str(lk.load(model()[0].save(tmp_path / "m.npz"))) == plain
 
 
 def test_labels_may_be_names(tmp_path):

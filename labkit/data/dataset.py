@@ -31,6 +31,7 @@ class Described:
     classes: int | None
     mean: np.ndarray
     scale: np.ndarray
+    sample_shape: tuple[int, ...]
     target_mean: np.ndarray | float
     target_scale: np.ndarray | float
     extra: dict[str, Any]
@@ -62,6 +63,11 @@ class Described:
             return None
         train, test = self.class_counts
         return float(test[train.argmax()] / test.sum())
+
+    @property
+    def image_shape(self) -> tuple[int, int] | None:
+        """(height, width) if samples are pictures in shades of grey; else None."""
+        return (self.sample_shape[0], self.sample_shape[1]) if len(self.sample_shape) == 2 else None
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -153,8 +159,8 @@ class Dataset(Described):
     mean, scale : ndarray
         The mean and the standard deviation of each feature in the training samples, float64 of shape (d,); 0 and 1 if the data
         set is not standardised.
-    image_shape : tuple of int, optional
-        (height, width) if samples are pictures.
+    sample_shape : tuple of int, default: ()
+        The shape of one sample in the source, as (height, width, 3), of which a row of x has all numbers; () if it is a row.
     about : str, default: ""
         One sentence with source and licence.
     extra : dict, optional
@@ -180,7 +186,7 @@ class Dataset(Described):
     classes: int | None
     mean: np.ndarray
     scale: np.ndarray
-    image_shape: tuple[int, int] | None = None
+    sample_shape: tuple[int, ...] = ()
     about: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
     target_mean: np.ndarray | float = 0.0
@@ -315,7 +321,7 @@ def build(
     standardize: bool,
     dtype: np.dtype[Any],
     standardize_targets: bool = False,
-    image_shape: tuple[int, int] | None = None,
+    sample_shape: tuple[int, ...] = (),
     about: str = "",
     extra: dict[str, Any] | None = None,
     sample_weights: np.ndarray | None = None,
@@ -346,7 +352,7 @@ def build(
     ):
         raise BadInput(f"Some values are too large for {dtype}; scale them down" + _or_float64(dtype))
     return Dataset(
-        name, parts[0][0], targets[0], parts[1][0], targets[1], classes, mean, scale, image_shape, about,
+        name, parts[0][0], targets[0], parts[1][0], targets[1], classes, mean, scale, sample_shape, about,
         dict(extra or {}), target_mean, target_scale, sample_weights,
     )  # fmt: skip
 

@@ -83,8 +83,9 @@ def from_arrays(
     Parameters
     ----------
     x : array_like or Bunch
-        The features, of shape (n, d), or pictures, of shape (n, height, width). The names of a data frame's columns are kept
-        (`feature_names`). Or all that a loader of scikit-learn returns, with the names of features and classes.
+        The features, of shape (n, d); or samples of any shape, as pictures (n, height, width) or (n, height, width, 3), whose
+        numbers become a row each (`sample_shape`). The names of a data frame's columns are kept (`feature_names`). Or all that a
+        loader of scikit-learn returns, with the names of features and classes.
     y : array_like, optional
         The labels, integers or text of shape (n,); or, for a regression, floats of shape (n,) or (n, k): predictions have the
         same shape. Text becomes 0, 1, ... by the rule of `from_csv` (`class_names`).
@@ -196,7 +197,7 @@ def _made(
     if not regression:
         y, y_test, words = _ids(y, y_test, names)
         classes = len(words) or classes
-    x, image_shape = check_features("x", x)
+    x, sample_shape = check_features("x", x)
     if like is not None and x.shape[1] != like.features:
         raise BadInput(f"x has {x.shape[1]} features; what was given as like=... has {like.features}.")
     y, labelled = check_targets("y", y, len(x), classes, regression)
@@ -214,7 +215,7 @@ def _made(
         remark = _perhaps_labels(y)
     about = f"{name}: {len(x)} samples handed in as arrays; source and licence are their owner's."
     extra = {"class_names": words, "feature_names": columns}
-    options: dict[str, Any] = {"standardize": standardize, "dtype": kind, "image_shape": image_shape}
+    options: dict[str, Any] = {"standardize": standardize, "dtype": kind, "sample_shape": sample_shape}
     made = build(
         name, train, test, classes, about=about, standardize_targets=standardize, **options,
         sample_weights=check_sample_weights(sample_weights, len(x), train.rows, kind),
