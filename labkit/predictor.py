@@ -27,6 +27,7 @@ from .options import as_number, as_numbers
 from .problem import QUICK_ROWS, Problem
 
 READ_FACTOR = 20  # a model that was read in vain is read again after so many times the duration of the reading
+HIDDEN = "hidden_by_accuracy"  # the entry of `Predictor.about` in a file
 NAMES: Form = {"class_names?": [str], "feature_names?": [str], "column_target?": bool}
 
 
@@ -190,14 +191,13 @@ class Predictor(HasDescription):
     def _hidden_by_accuracy(self) -> str:
         """Return the class that the held-out accuracy hides, as text; "" if there is none, or the samples are not known."""
         data = self._held_out
-        if (
-            data is None
-            or data.n_test > QUICK_ROWS
-            or self.classes is None
-            or not isinstance(self.parameters, np.ndarray)
-        ):
+        if data is None:  # a model from a file, which may contain anything
+            saved = self.about.get(HIDDEN)
+            return saved[:200] if isinstance(saved, str) else ""
+        known = self.classes is not None and isinstance(self.parameters, np.ndarray)
+        if not known or data.n_test > QUICK_ROWS or not np.isfinite(self.parameters).all():
             return ""
-        return self.confusion_matrix().hidden_by_accuracy() if np.isfinite(self.parameters).all() else ""
+        return self.confusion_matrix().hidden_by_accuracy()
 
     def _prepared(self, x: ArrayLike) -> np.ndarray:
         """Return the network's input: standardised samples, or unchanged ids. Columns of a data frame are found by name."""
@@ -210,12 +210,12 @@ class Predictor(HasDescription):
     def _standardise(self, x: ArrayLike) -> np.ndarray:
         x = as_numbers("predict: x", x)
         features = len(self.mean)
-        if x.shape == (features,) or (x.ndim == 2 and x.size == features and x.shape[-1] != features):
+        if x.shape == (features,) or (x.size == features != math.prod(x.shape[1:])):
             x = x[None]
         flat = x.reshape(len(x), math.prod(x.shape[1:])) if x.ndim > 1 else x
         if flat.ndim != 2 or flat.shape[1] != features:
             raise BadInput(
-                f"predict: samples of shape {x.shape}; this model takes (n, {features}), or images that flatten to it."
+                f"predict: samples of shape {x.shape}; this model takes (n, {features}), or samples that flatten to it."
             )
         if not np.isfinite(flat).all():
             row = int(np.argwhere(~np.isfinite(flat))[0][0])
@@ -253,9 +253,9 @@ class Predictor(HasDescription):
         Parameters
         ----------
         x : array_like
-            Samples that are not standardised, of shape (n, features) or (n, height, width); for the held-out samples of a data
-            set, `dataset.raw(dataset.x_test)`. For clicks: ids, of shape (n, fields). Of a data frame, if the model has
-            `feature_names`, the columns with these names, in any order.
+            Samples that are not standardised, of shape (n, features) or the one that they have in the source; for the held-out
+            samples of a data set, `dataset.raw(dataset.x_test)`. For clicks: ids, of shape (n, fields). Of a data frame, if the
+            model has `feature_names`, the columns with these names, in any order.
 
         Returns
         -------
@@ -365,7 +365,8 @@ class Predictor(HasDescription):
         arrays = {"mean": np.asarray(self.mean), "scale": np.asarray(self.scale)}
         if changes(self.target_mean, self.target_scale):
             arrays |= {"target_mean": np.ravel(self.target_mean), "target_scale": np.ravel(self.target_scale)}
-        nn.save_model(path, self.network, self.parameters, self.about | self._names.to_dict(), arrays=arrays)
+        hidden = {HIDDEN: text} if (text := self._hidden_by_accuracy()) else {}
+        nn.save_model(path, self.network, self.parameters, self.about | self._names.to_dict() | hidden, arrays=arrays)
         return Path(path)
 
 

@@ -255,12 +255,14 @@ class Problem(HasOptions, HasDescription):
             whole = self._with_values.objective()
             return nn.NullObjective(whole.size, whole.layout, self.dtype, whole)
         made, factors = self._unweighted(), self._check_class_weights()
+        given = [] if factors == () else [f"class_weights={shown(self.class_weights)}"]
+        given += [] if getattr(self.dataset, "sample_weights", None) is None else ["sample_weights"]
+        if given and isinstance(made, ModelObjective) and not made.stages:
+            raise BadInput(
+                f"{' and '.join(given)}: {made.name}.gradient computes its own loss, to which labkit "
+                "cannot give weights. Make them options of the model and use them there, or give it `stages` instead."
+            )
         if factors:
-            if isinstance(made, ModelObjective) and not made.stages:
-                raise BadInput(
-                    f"class_weights={shown(self.class_weights)}: {made.name}.gradient computes its own loss, to which labkit "
-                    "cannot give weights. Make them options of the model and use them there, or give it `stages` instead."
-                )
             made.loss = nn.SoftmaxCrossEntropy(factors)
         return made
 
@@ -296,7 +298,7 @@ class Problem(HasOptions, HasDescription):
         -------
         list of Batches
             One endless iterator per worker. Each yields batches with the arrays ``x``, shape (batch_size, features), and
-            ``y``, shape (batch_size,) or (batch_size, outputs).
+            ``y``, shape (batch_size,) or (batch_size, outputs). If samples have weights, ``y`` has the fields "y" and "weight".
 
         Examples
         --------
@@ -419,7 +421,9 @@ class Problem(HasOptions, HasDescription):
     def _data_rows(self, d: Any) -> list[tuple[str, str]]:
         """Return the rows that need the data set: its size, the network, and the batches of an epoch."""
         kind = count_text(d.outputs, "target") if d.classes is None else f"{d.classes} classes"
-        shape = f" ({d.image_shape[0]} x {d.image_shape[1]} pixels)" if d.image_shape else ""
+        shape = (
+            f" ({' x '.join(map(str, d.sample_shape))}{' pixels' if d.image_shape else ''})" if d.sample_shape else ""
+        )
         part = f", {d.n_validation:,} validation" if self.validation else ""
         held = f"{d.n_train:,} training{part} and {d.n_test:,} held-out samples"
         objective = self.objective()
@@ -427,6 +431,8 @@ class Problem(HasOptions, HasDescription):
         unit = "step" if self.partition.divides_batch else "gradient"
         if d.has_standardised_targets:
             kind += ", standardised: losses are those of mean 0 and deviation 1"
+        if getattr(d, "sample_weights", None) is not None:
+            kind += ", weighted samples"
         return [
             ("data set", f"{self.name}: {held}, {count_text(d.features, 'feature')}{shape}, {kind}"),
             ("network", f"{objective.architecture}: {nn.size_text(objective)}"),

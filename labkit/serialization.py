@@ -83,7 +83,7 @@ def _data_digest(data: Any) -> str | None:
     if not isinstance(getattr(data, "x_train", None), np.ndarray):
         return content_digest(data)
     found = hashlib.sha256()
-    for values in (data.x_train, data.y_train, data.x_test, data.y_test):
+    for values in (*data.training, data.x_test, data.y_test):
         found.update(np.ascontiguousarray(values).data)
     return found.hexdigest()
 

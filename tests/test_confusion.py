@@ -45,11 +45,12 @@ def test_a_class_without_samples_and_one_that_is_never_predicted():
     assert "nan" not in str(found)
 
 
-def test_the_text_of_a_model_names_the_class_that_its_accuracy_hides():
+def test_the_text_of_a_model_names_the_class_that_its_accuracy_hides(tmp_path):
     plain, weighted = str(model()[0]), str(model(class_weights="balanced")[0])
     assert "held out; of the samples of class 1 12%" in plain
     assert "balanced accuracy" in plain
     assert "of the samples" not in weighted
+    assert str(lk.load(model()[0].save(tmp_path / "m.npz"))) == plain
 
 
 def test_labels_may_be_names(tmp_path):
@@ -61,13 +62,14 @@ def test_labels_may_be_names(tmp_path):
     loaded = lk.load(trained.save(tmp_path / "m.npz"))
     assert loaded.confusion_matrix(X, words).counts.tolist() == found.counts.tolist()
     numbers, _ = model(RARE + 0.5)
+    many = np.arange(301)
     check_refused([
         (loaded.confusion_matrix, "no held-out samples in memory; give x and y"),
         (lambda: trained.confusion_matrix(X), "x and y belong together"),
         (lambda: trained.confusion_matrix(X, words[:-1]), "3999 rows for 4000 samples"),
         (lambda: trained.confusion_matrix(X[:2], ["ham", "egg"]), "no class of this model 'egg'"),
         (lambda: trained.confusion_matrix(X[:2], [0, 2]), "labels are whole numbers from 0 to 1"),
-        (ConfusionMatrix.of(np.arange(301), np.arange(301), tuple(map(str, range(301)))).figure, "of 301 classes cannot be drawn"),
+        (ConfusionMatrix.of(many, many, tuple(map(str, many))).figure, "of 301 classes cannot be drawn"),
         (numbers.confusion_matrix, "a regression has no classes".capitalize()),
     ])  # fmt: skip
 

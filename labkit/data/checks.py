@@ -70,6 +70,33 @@ def check_class_weights(given: Any) -> str | tuple[float, ...] | dict[str, float
     return dict(zip(map(str, given), weights)) if named else tuple(weights)
 
 
+def check_sample_weights(
+    weights: Any, samples: int, rows: np.ndarray | None, dtype: np.dtype[Any]
+) -> np.ndarray | None:
+    """Return the weights of the training samples `rows` (None: all), with mean 1, read-only. Raises `BadInput` unless there is a
+    finite weight from 0 on for each of the `samples`, and one of the training samples has a weight above 0.
+    """
+    if weights is None:
+        return None
+    given = as_numbers("sample_weights", weights)
+    if given.shape != (samples,):
+        raise BadInput(
+            f"sample_weights has shape {given.shape}; one number for each sample is needed, shape ({samples},)."
+        )
+    _refuse_nonfinite("sample_weights", given)
+    if given.min() < 0:
+        row = int(np.argmin(given))
+        raise BadInput(f"sample_weights is {given[row]} at row {row} (counted from 0); a weight is at least 0.")
+    chosen = np.asarray(given if rows is None else given[rows], np.float64)
+    largest = chosen.max()
+    if not largest:
+        raise BadInput("sample_weights: no training sample has a weight above 0.")
+    chosen = chosen / largest
+    made: np.ndarray = (chosen / chosen.mean()).astype(dtype)
+    made.flags.writeable = False
+    return made
+
+
 def class_factors(
     given: str | tuple[float, ...] | Mapping[str, float], names: tuple[str, ...], counts: np.ndarray
 ) -> tuple[float, ...]:
@@ -181,29 +208,31 @@ def _refuse_nonfinite(what: str, x: np.ndarray) -> None:
     if found:
         (row, *column), value = found
         where = f"row {row}" + (f", column {column[0]}" if column else "")
-        raise BadInput(f"{what} is {value} at {where} (counted from 0); every value must be finite.")
+        remedy = f": leave such samples out, or fill the values in, as {what}.fillna({what}.mean()) in pandas"
+        missing = remedy if value != value else ""
+        raise BadInput(f"{what} is {value} at {where} (counted from 0); every value must be finite{missing}.")
 
 
-def check_features(what: str, x: Any) -> tuple[np.ndarray, tuple[int, int] | None]:
-    """Return `x` as an array (n, d), and the image shape if `x` consists of images, else None.
+def check_features(what: str, x: Any) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Return `x` as an array (n, d), and the shape of a sample, () if it is a row.
 
-    x: (n, d), or images (n, height, width), which are flattened row by row. Raises `BadInput` if the shape is another,
+    x: (n, d), or samples of any shape, which are flattened row by row. Raises `BadInput` if the shape is another,
     the array is empty, the dtype is not numeric, or a value is NaN or infinite (the message names the first such
     value).
     """
     array = as_numbers(what, x)
-    if array.ndim not in (2, 3):
-        hint = f": give {what}[..., 0]" if array.ndim == 4 and array.shape[-1] == 1 else ""
-        hint = f": give {what}[:, None] if there is one feature" if array.ndim == 1 else hint
+    if array.ndim < 2:
+        hint = f": give {what}[:, None] if there is one feature" if array.ndim == 1 else ""
         raise BadInput(
-            f"{what} has shape {array.shape}; it must be (samples, features) or (samples, height, width){hint}."
+            f"{what} has shape {array.shape}; it must be (samples, features), or samples of any shape, as (samples, height, "
+            f"width){hint}."
         )
     if array.size == 0:
         raise BadInput(f"{what} is empty, shape {array.shape}; it needs at least one sample and one feature.")
-    image_shape = (int(array.shape[1]), int(array.shape[2])) if array.ndim == 3 else None
+    sample_shape = tuple(map(int, array.shape[1:])) if array.ndim > 2 else ()
     array = array.reshape(len(array), -1)
     _refuse_nonfinite(what, array)
-    return array, image_shape
+    return array, sample_shape
 
 
 def label_error(labels: np.ndarray, classes: int | None) -> tuple[int, str] | None:

@@ -94,7 +94,7 @@ class Clicks(Recipe):
         extra["goal_accuracy"] = (extra["baseline_accuracy"] + extra["best_accuracy"]) / 2
         about = "Made-up clicks on categorical ids that follow Zipf's law. Made by a formula (labkit); free to use."
         zeros, ones = np.zeros(self.fields), np.ones(self.fields)
-        return Dataset(self.name, x_train, train, x_test, test, 2, zeros, ones, None, about, extra)
+        return Dataset(self.name, x_train, train, x_test, test, 2, zeros, ones, (), about, extra)
 
 
 def _measures(name: str, chance: np.ndarray, y: np.ndarray) -> dict[str, Any]:

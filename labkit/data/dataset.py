@@ -31,6 +31,7 @@ class Described:
     classes: int | None
     mean: np.ndarray
     scale: np.ndarray
+    sample_shape: tuple[int, ...]
     target_mean: np.ndarray | float
     target_scale: np.ndarray | float
     extra: dict[str, Any]
@@ -62,6 +63,11 @@ class Described:
             return None
         train, test = self.class_counts
         return float(test[train.argmax()] / test.sum())
+
+    @property
+    def image_shape(self) -> tuple[int, int] | None:
+        """(height, width) if samples are pictures in shades of grey; else None."""
+        return (self.sample_shape[0], self.sample_shape[1]) if len(self.sample_shape) == 2 else None
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -153,8 +159,8 @@ class Dataset(Described):
     mean, scale : ndarray
         The mean and the standard deviation of each feature in the training samples, float64 of shape (d,); 0 and 1 if the data
         set is not standardised.
-    image_shape : tuple of int, optional
-        (height, width) if samples are pictures.
+    sample_shape : tuple of int, default: ()
+        The shape of one sample in the source, as (height, width, 3), of which a row of x has all numbers; () if it is a row.
     about : str, default: ""
         One sentence with source and licence.
     extra : dict, optional
@@ -164,6 +170,8 @@ class Dataset(Described):
         and 1 if they are not standardised.
     x_validation, y_validation : ndarray, optional
         The samples that `Problem.validation` has taken from the training samples, in the same form; None without it.
+    sample_weights : ndarray, optional
+        The weights of the training samples, of shape (n,), with mean 1.
 
     Examples
     --------
@@ -180,13 +188,24 @@ class Dataset(Described):
     classes: int | None
     mean: np.ndarray
     scale: np.ndarray
-    image_shape: tuple[int, int] | None = None
+    sample_shape: tuple[int, ...] = ()
     about: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
     target_mean: np.ndarray | float = 0.0
     target_scale: np.ndarray | float = 1.0
     x_validation: np.ndarray | None = None
     y_validation: np.ndarray | None = None
+    sample_weights: np.ndarray | None = None
+
+    @property
+    def training(self) -> tuple[np.ndarray, np.ndarray]:
+        """The training samples as workers get them: x, and y, which has the fields "y" and "weight" if samples have weights."""
+        if self.sample_weights is None:
+            return self.x_train, self.y_train
+        y = self.y_train
+        made = np.empty(len(y), [("y", y.dtype, y.shape[1:]), ("weight", self.dtype)])
+        made["y"], made["weight"] = y, self.sample_weights
+        return self.x_train, made
 
     @property
     def n_train(self) -> int:
@@ -346,9 +365,10 @@ def build(
     standardize: bool,
     dtype: np.dtype[Any],
     standardize_targets: bool = False,
-    image_shape: tuple[int, int] | None = None,
+    sample_shape: tuple[int, ...] = (),
     about: str = "",
     extra: dict[str, Any] | None = None,
+    sample_weights: np.ndarray | None = None,
 ) -> Dataset:
     """Make a `Dataset` of parts that are already checked. Raises `BadInput` if a value is too large for `dtype`.
 
@@ -376,8 +396,8 @@ def build(
     ):
         raise BadInput(f"Some values are too large for {dtype}; scale them down" + _or_float64(dtype))
     return Dataset(
-        name, parts[0][0], targets[0], parts[1][0], targets[1], classes, mean, scale, image_shape, about,
-        dict(extra or {}), target_mean, target_scale,
+        name, parts[0][0], targets[0], parts[1][0], targets[1], classes, mean, scale, sample_shape, about,
+        dict(extra or {}), target_mean, target_scale, sample_weights,
     )  # fmt: skip
 
 

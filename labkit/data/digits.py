@@ -38,4 +38,4 @@ class Digits(Recipe):
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
         """Make the data set. x: (n, 64) pixels. y: (n,) labels 0 to 9."""
         train, test = hold_out(*read_digits(), test_fraction, seed)
-        return build(self.name, train, test, 10, standardize=standardize, dtype=dtype, image_shape=(8, 8), about=ABOUT)
+        return build(self.name, train, test, 10, standardize=standardize, dtype=dtype, sample_shape=(8, 8), about=ABOUT)

@@ -62,8 +62,8 @@ class DaskDataset(Described):
         The position of the first training sample of each block.
     target_shape : tuple of int, default: ()
         The shape of one target of a regression: () or (k,).
-    image_shape : tuple of int, optional
-        (height, width) if samples are pictures.
+    sample_shape : tuple of int, default: ()
+        The shape of one sample: () for a row of x.
     about : str, default: ""
         One sentence with source and licence.
     extra : dict, optional
@@ -93,7 +93,7 @@ class DaskDataset(Described):
     lengths: tuple[int, ...]
     offsets: tuple[int, ...]
     target_shape: tuple[int, ...] = ()
-    image_shape: tuple[int, int] | None = None
+    sample_shape: tuple[int, ...] = ()
     about: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
     target_mean: np.ndarray | float = 0.0

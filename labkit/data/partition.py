@@ -296,8 +296,8 @@ def samples_of_workers(
     dataset: Any, partition: DataPartition, workers: int, seed: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return (x, y) of the training samples of each worker. A share of all samples is not copied."""
-    whole = (dataset.x_train, dataset.y_train)
-    indices = partition.split(whole[1] if dataset.classes is not None else len(whole[0]), workers, seed)
+    whole = dataset.training
+    indices = partition.split(dataset.y_train if dataset.classes is not None else dataset.n_train, workers, seed)
     return [whole if len(i) == len(whole[0]) else (whole[0][i], whole[1][i]) for i in indices]
 
 

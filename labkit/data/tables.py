@@ -32,6 +32,7 @@ from .checks import (
     check_features,
     check_fraction,
     check_name,
+    check_sample_weights,
     check_seed,
     check_targets,
     check_truth,
@@ -63,6 +64,7 @@ def from_arrays(
     *,
     x_test: ArrayLike | None = None,
     y_test: ArrayLike | None = None,
+    sample_weights: ArrayLike | None = None,
     classes: int | Sequence[str] | None = None,
     regression: bool = False,
     like: Known | None = None,
@@ -81,13 +83,17 @@ def from_arrays(
     Parameters
     ----------
     x : array_like or Bunch
-        The features, of shape (n, d), or pictures, of shape (n, height, width). The names of a data frame's columns are kept
-        (`feature_names`). Or all that a loader of scikit-learn returns, with the names of features and classes.
+        The features, of shape (n, d); or samples of any shape, as pictures (n, height, width) or (n, height, width, 3), whose
+        numbers become a row each (`sample_shape`). The names of a data frame's columns are kept (`feature_names`). Or all that a
+        loader of scikit-learn returns, with the names of features and classes.
     y : array_like, optional
         The labels, integers or text of shape (n,); or, for a regression, floats of shape (n,) or (n, k): predictions have the
         same shape. Text becomes 0, 1, ... by the rule of `from_csv` (`class_names`).
     x_test, y_test : array_like, optional
         Held-out samples: both or neither. By default a part of the samples is held out at random.
+    sample_weights : array_like, optional
+        A weight for each sample of `x`, at least 0: a factor of its loss in gradients. They are scaled to mean 1 over the
+        training samples. Losses on held-out samples have no weights.
     classes : int or sequence of str, optional
         The number of classes: the labels are from 0 to `classes` - 1. Or their names, in the order of the ids. By default the
         largest label determines the number, and floats are the targets of a regression.
@@ -146,7 +152,8 @@ def from_arrays(
     'accuracy'
     """
     made, remark = _made(
-        x, y, x_test=x_test, y_test=y_test, classes=classes, regression=regression, like=like, name=name, seed=seed,
+        x, y, x_test=x_test, y_test=y_test, sample_weights=sample_weights, classes=classes,
+        regression=regression, like=like, name=name, seed=seed,
         test_fraction=test_fraction, stratify=stratify, standardize=standardize, dtype=dtype,
     )  # fmt: skip
     if remark:
@@ -156,7 +163,7 @@ def from_arrays(
 
 def _made(
     x: Any, y: Any, *, name: Any, seed: Any, test_fraction: Any, stratify: Any, standardize: Any, dtype: Any, regression: Any,
-    classes: Any, x_test: Any = None, y_test: Any = None, like: Known | None = None,
+    classes: Any, x_test: Any = None, y_test: Any = None, like: Known | None = None, sample_weights: Any = None,
 ) -> tuple[Dataset, str]:  # fmt: skip
     """Return the data set, and a remark on what is probably not meant, or ""."""
     kind, seed, fraction = check_dtype(dtype), check_seed(seed), check_fraction(test_fraction)
@@ -190,7 +197,7 @@ def _made(
     if not regression:
         y, y_test, words = _ids(y, y_test, names)
         classes = len(words) or classes
-    x, image_shape = check_features("x", x)
+    x, sample_shape = check_features("x", x)
     if like is not None and x.shape[1] != like.features:
         raise BadInput(f"x has {x.shape[1]} features; what was given as like=... has {like.features}.")
     y, labelled = check_targets("y", y, len(x), classes, regression)
@@ -208,9 +215,10 @@ def _made(
         remark = _perhaps_labels(y)
     about = f"{name}: {len(x)} samples handed in as arrays; source and licence are their owner's."
     extra = {"class_names": words, "feature_names": columns}
-    options: dict[str, Any] = {"standardize": standardize, "dtype": kind, "image_shape": image_shape}
+    options: dict[str, Any] = {"standardize": standardize, "dtype": kind, "sample_shape": sample_shape}
     made = build(
         name, train, test, classes, about=about, standardize_targets=standardize, **options,
+        sample_weights=check_sample_weights(sample_weights, len(x), train.rows, kind),
         extra={k: v for k, v in extra.items() if v},
     )  # fmt: skip
     return made, remark

@@ -12,7 +12,7 @@ import numpy as np
 from ..data import NullBatches, batches_of_worker, samples_of_workers
 from ..errors import BadInput, nearest
 from ..models.check import check_at_start
-from ..nn import Objective, Recommender
+from ..nn import Objective, Recommender, separated
 from ..random_streams import CODEC, MODEL, role_stream
 from ..roles.backup import BACKUP_KINDS, run_backup, run_with_backup, with_backups
 from ..roles.budget import Budget, Limits
@@ -185,7 +185,7 @@ def batch_maker(
     if plan.timing_only or share is None:
         return lambda: iter(NullBatches(1, plan.batch_size))
     x, y = share
-    next_epoch_samples = plan.elastic.epoch_sampler(spec.name, y, present) if plan.elastic else None
+    next_epoch_samples = plan.elastic.epoch_sampler(spec.name, separated(y)[0], present) if plan.elastic else None
     return lambda: batches_of_worker(
         x, y, plan.batch_size, plan.seed, number, incarnation, next_epoch_samples, plan.batch_parts
     )
@@ -296,7 +296,7 @@ def split(
     epoch.
     """
     if elastic is not None:
-        return [(dataset.x_train, dataset.y_train)] * shares
+        return [dataset.training] * shares
     return samples_of_workers(dataset, problem.partition, shares, problem.seed)
 
 

@@ -136,8 +136,8 @@ class ModelObjective(ScoredObjective):
 
         Raises `BadInput` if it is another model. Warns if its code has changed.
         """
-        before, image = saved["model"], saved["data"]["image_shape"]
-        data = DataShape(**(saved["data"] | {"image_shape": image and tuple(image)}))
+        before, shape = saved["model"], tuple(saved["data"]["sample_shape"])
+        data = DataShape(**(saved["data"] | {"sample_shape": shape}))
         made = cls(model, data, saved["dtype"])
         now = made.describe()
         for part in ("name", "options", "shapes"):

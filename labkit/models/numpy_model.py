@@ -20,19 +20,23 @@ Arrays = Mapping[str, Array]  # parameters, or gradients, by their names
 @dataclass(frozen=True)
 class DataShape:
     """The shape of a data set. `features`: columns of x. `outputs`: columns of the scores. `classes`: None for a regression.
-    `image_shape`: (height, width), if a row of x is an image; else None.
+    `sample_shape`: the shape of one sample, as (height, width, 3), whose numbers a row of x has; (), if it is a row.
     """
 
     features: int
     outputs: int
     classes: int | None
-    image_shape: tuple[int, int] | None = None
+    sample_shape: tuple[int, ...] = ()
+
+    @property
+    def image_shape(self) -> tuple[int, int] | None:
+        """(height, width), if a row of x is an image in shades of grey; else None."""
+        return (self.sample_shape[0], self.sample_shape[1]) if len(self.sample_shape) == 2 else None
 
     @classmethod
     def of(cls, dataset: Any) -> DataShape:
         """Return the shape of a data set."""
-        image = dataset.image_shape
-        return cls(dataset.features, dataset.outputs, dataset.classes, image and (int(image[0]), int(image[1])))
+        return cls(dataset.features, dataset.outputs, dataset.classes, tuple(dataset.sample_shape))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +146,10 @@ class NumpyModel(HasOptions):
 
     Notes
     -----
-    x has a row per sample, (n, features), images row by row. y has labels, int64 of shape (n,), or the values of a regression,
-    (n, outputs). All numbers have the dtype of the problem, float32 or float64. The scores of a classification are the inputs of
-    a softmax, and its loss on held-out data is cross-entropy; that of a regression is half of the squared error. Another loss is
-    defined by `evaluate`.
+    x has a row per sample, (n, features); ``x.reshape(len(x), *shape)`` restores samples of another shape. y has labels, int64 of
+    shape (n,), or the values of a regression, (n, outputs). All numbers have the dtype of the problem, float32 or float64. The
+    scores of a classification are the inputs of a softmax, and its loss on held-out data is cross-entropy; that of a regression
+    is half of the squared error. Another loss is defined by `evaluate`.
 
     With ``stochastic = True`` in the class, `gradient` has another argument, a NumPy generator, from which a model with dropout
     draws. Runs stay reproducible.
@@ -202,7 +206,8 @@ class NumpyModel(HasOptions):
         Parameters
         ----------
         data : DataShape
-            The shape of the data set: `features`, `outputs`, `classes` (None for a regression) and `image_shape`.
+            The shape of the data set: `features`, `outputs`, `classes` (None for a regression), `sample_shape` and
+            `image_shape`.
 
         Returns
         -------

@@ -11,7 +11,7 @@ from .embedding import EmbeddingBag
 from .files import load_model, save_model
 from .layers import Dense, Layer, ReLU, Tanh
 from .layout import ParameterLayout
-from .losses import Loss, SoftmaxCrossEntropy, SquaredError
+from .losses import Loss, SoftmaxCrossEntropy, SquaredError, separated
 from .network import Block, Network, Stage
 from .objective import NullObjective, Objective, ScoredObjective, size_text
 from .optimizers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimizer, optimizer_by_name
@@ -56,5 +56,6 @@ __all__ = [
     "optimizer_by_name",
     "save_model",
     "schedule_by_name",
+    "separated",
     "size_text",
 ]

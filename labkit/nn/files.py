@@ -37,7 +37,7 @@ NETWORK: Form = {
 OWN_MODEL: Form = {
     "model": {"name": str, "options": dict, "shapes": {str: [COUNT]}, "code": {"python": str, "sha256": str}}, "dtype": DTYPE,
     "data": {
-        "features": COUNT, "outputs": COUNT, "classes": Either(None, COUNT), "image_shape": Either(None, (COUNT, COUNT)),
+        "features": COUNT, "outputs": COUNT, "classes": Either(None, COUNT), "sample_shape": [COUNT],
     },
 }  # fmt: skip
 HEADER: Form = {"network": Either(NETWORK, OWN_MODEL), "about": dict, "seed?": COUNT}

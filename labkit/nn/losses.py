@@ -2,7 +2,8 @@
 
 A loss takes scores of shape (batch, outputs), the output of the last layer. `gradient` writes the derivative of the
 *mean* loss, so that later steps need no division. The gradient of a batch of M equal micro-batches is the mean of the M
-gradients.
+gradients. If y has weights of samples (`separated`), `gradient` multiplies the losses of the samples by them; the mean stays that
+over the number of samples.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ import numpy as np
 
 from ..errors import BadInput
 from .objective import Array
+
+
+def separated(y: Array) -> tuple[Array, Array | None]:
+    """Return targets and weights of samples: the fields "y" and "weight" of a structured array; of another array (y, None)."""
+    return (y, None) if y.dtype.names is None else (y["y"], y["weight"])
 
 
 class Loss(Protocol):
@@ -50,6 +56,9 @@ class SoftmaxCrossEntropy:
 
     def check(self, y: Array, rows: int, outputs: int) -> Array:
         y = np.asarray(y)
+        if y.dtype.names is not None:
+            self.check(y["y"], rows, outputs)
+            return y
         if y.shape != (rows,) or y.dtype.kind not in "iu":
             raise BadInput(
                 f"y: {rows} whole-number labels, one a row of x, are needed, not {y.dtype} of shape {y.shape}."
@@ -61,6 +70,7 @@ class SoftmaxCrossEntropy:
         return y
 
     def gradient(self, scores: Array, y: Array, out: Array) -> float:
+        y, weights = separated(y)
         rows, outputs = scores.shape
         np.subtract(scores, np.maximum.reduce(scores, axis=1, keepdims=True), out=out)
         chosen = np.arange(0, rows * outputs, outputs)
@@ -69,7 +79,9 @@ class SoftmaxCrossEntropy:
         right = flat[chosen]
         np.exp(out, out=out)
         total = np.add.reduce(out, axis=1, keepdims=True)
-        weights = np.asarray(self.class_weights, scores.dtype)[y] if self.class_weights else None
+        if self.class_weights:
+            factors = np.asarray(self.class_weights, scores.dtype)[y]
+            weights = factors if weights is None else factors * weights
         if weights is None:
             loss = float(np.add.reduce(np.log(total), axis=None) - np.add.reduce(right)) / rows
         else:
@@ -108,6 +120,9 @@ class SquaredError:
 
     def check(self, y: Array, rows: int, outputs: int) -> Array:
         y = np.asarray(y)
+        if y.dtype.names is not None:
+            self.check(y["y"], rows, outputs)
+            return y
         if y.shape == (rows,) and outputs == 1:
             y = y[:, None]
         if y.shape != (rows, outputs) or y.dtype.kind not in "fiu":
@@ -115,9 +130,14 @@ class SquaredError:
         return y
 
     def gradient(self, scores: Array, y: Array, out: Array) -> float:
-        np.subtract(scores, y, out=out, casting="same_kind")
+        y, weights = separated(y)
+        np.subtract(scores, y[:, None] if y.ndim == 1 else y, out=out, casting="same_kind")
         flat = out.reshape(-1)
-        loss = float(np.dot(flat, flat)) / (2 * len(scores))
+        if weights is None:
+            loss = float(np.dot(flat, flat)) / (2 * len(scores))
+        else:
+            loss = float(np.dot(weights, np.square(out).sum(axis=1))) / (2 * len(scores))
+            out *= weights[:, None]
         out /= len(scores)
         return loss
 

@@ -1,4 +1,5 @@
-"""Class weights: the gradient is that of the weighted losses, divided by the number of samples, for every strategy.
+"""Weights of classes and of samples: the gradient is that of the weighted losses, divided by the number of samples, for every
+strategy.
 
 The truth is a model in NumPy, which multiplies its own losses by weights that are computed by hand.
 """
@@ -45,6 +46,14 @@ class Weighted(MLP):
         return loss
 
 
+DIGITS = lk.Problem("digits", dtype="float64").dataset
+BY_SAMPLE = lk.Problem(
+    lk.from_arrays(
+        DIGITS.x_train, DIGITS.y_train, x_test=DIGITS.x_test, y_test=DIGITS.y_test, standardize=False, dtype="float64",
+        sample_weights=17.0 * FACTORS[DIGITS.y_train],
+    ),
+    hidden=(16, 12), batch_size=8,
+)  # fmt: skip
 BY_HAND = lk.Problem("digits", model=Weighted(), batch_size=8, dtype="float64")
 
 
@@ -54,9 +63,9 @@ BY_HAND = lk.Problem("digits", model=Weighted(), batch_size=8, dtype="float64")
     ids=lambda s: f"{s.name}-{s.optimizer}",
 )
 def test_the_gradients_of_every_strategy_are_weighted(strategy):
-    runs = [trained(problem, strategy) for problem in (PROBLEM, BY_HAND)]
-    one, other = (run.result().parameters for run in runs)
-    assert np.abs(one - other).max() < 1e-10
+    runs = [trained(problem, strategy) for problem in (PROBLEM, BY_HAND, BY_SAMPLE)]
+    one, *others = (run.result().parameters for run in runs)
+    assert max(np.abs(one - other).max() for other in others) < 1e-10
     assert (
         np.abs(
             one
@@ -89,9 +98,10 @@ def test_a_divided_model_has_the_gradient_of_the_whole(strategy, workers, shares
         params = params - strategy.learning_rate * np.mean(found, axis=0)
     for problem in (
         PROBLEM,
+        BY_SAMPLE,
         lk.Problem("digits", model=StagedMLP(), batch_size=8, dtype="float64", class_weights=GIVEN),
     ):
-        if strategy.name != lk.TensorParallel().name or problem is PROBLEM:
+        if strategy.name != lk.TensorParallel().name or problem.model is None:
             run = trained(problem, strategy, workers, 20)
             assert np.abs(run.result().parameters - params).max() < 1e-10
 
@@ -181,3 +191,84 @@ def test_weights_that_are_refused():
             ),
         ]
     )
+
+
+@pytest.mark.parametrize("kind", ["labels", "targets", "columns"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_gradient_is_the_weighted_mean_of_those_of_single_samples(kind, dtype):
+    rng = np.random.default_rng(2)
+    x, given = rng.normal(size=(40, 3)), rng.integers(0, 4, 40) + rng.random(40) * (rng.random(40) < 0.5)
+    y = {"labels": rng.integers(0, 3, 40), "targets": rng.normal(size=40), "columns": rng.normal(size=(40, 2))}[kind]
+    more = {"class_weights": (1, 4, 2)} if kind == "labels" else {}
+    data = lk.from_arrays(x, y, sample_weights=given, dtype=dtype, stratify=kind == "labels")
+    plain = lk.from_arrays(x, y, dtype=dtype, stratify=kind == "labels")
+    problem, same = lk.Problem(data, hidden=(5,), batch_size=16, **more), lk.Problem(plain, hidden=(5,), batch_size=16)
+    objective, single = problem.objective(), same.objective()
+    # the weights follow their samples through the split
+    where = [int(np.argmin(np.abs(x - row).sum(axis=1))) for row in data.raw(data.x_train)]
+    np.testing.assert_allclose(data.sample_weights, given[where] / given[where].mean(), rtol=1e-6)
+    factors = data.sample_weights * (
+        np.ones(32) if kind != "labels" else np.array(objective.loss.class_weights)[data.y_train]
+    )
+    params, batch = objective.start(0), next(problem.batches()[0])
+    out, part, expected, loss = *(np.empty_like(params) for _ in range(2)), np.zeros(len(params)), 0.0
+    for row, target in zip(batch.x, batch.y["y"]):
+        factor = factors[np.flatnonzero((data.x_train == row).all(axis=1))[0]]
+        loss += factor * single.gradient(params, row[None], target[None], part) / 16
+        expected += factor * part / 16
+    assert objective.gradient(params, batch.x, batch.y, out) == pytest.approx(loss, rel=1e-5)
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-6)
+    # held-out values have no weights
+    assert objective.evaluate(params, data.x_test, data.y_test) == single.evaluate(params, plain.x_test, plain.y_test)
+
+
+def test_a_sample_of_weight_two_is_a_sample_given_twice():
+    x, y = counts(20, 12)
+    twice = np.arange(32) % 3 == 0
+    data = lk.from_arrays(x, y, x_test=x, y_test=y, sample_weights=1 + twice, standardize=False, dtype="float64")
+    repeated = lk.from_arrays(
+        np.r_[x, x[twice]], np.r_[y, y[twice]], x_test=x, y_test=y, standardize=False, dtype="float64"
+    )
+    gradients = []
+    for each in (data, repeated):
+        objective = lk.Problem(each).objective()
+        out = np.empty(objective.size)
+        loss = objective.gradient(objective.start(0), *each.training, out)
+        gradients.append((loss, *out))
+    np.testing.assert_allclose(*gradients, rtol=1e-12, atol=1e-15)
+
+
+def test_sample_weights_are_part_of_the_data():
+    x, y = counts(20, 12)
+    plain, weighted, other = (
+        lk.from_arrays(x, y, sample_weights=weights) for weights in (None, np.arange(32), np.arange(32) ** 2)
+    )
+    prints = [fingerprint(lk.Problem(data))["sha256"] for data in (plain, weighted, other)]
+    assert len(set(prints)) == 3
+    assert "weighted samples" in str(lk.Problem(weighted))
+    assert "weighted" not in str(lk.Problem(plain))
+    by_label = lk.Problem(weighted, partition=lk.partitions.ByLabel(0.3))
+    batches = [next(worker) for worker in by_label.batches(3)]
+    assert {*batches[0].y.dtype.names} == {"y", "weight"}
+    elastic = lk.SimulatedCluster(workers=2, max_workers=3)
+    run = lk.train(by_label, lk.AsyncPS(), elastic, lk.Budget(updates=30)).wait(progress=False)
+    assert run.summary()["ledger"]["closes"]
+
+
+def test_sample_weights_that_are_refused():
+    x, y = counts(20, 12)
+
+    def given(weights, **more):
+        return lambda: lk.from_arrays(x, y, sample_weights=weights, **more)
+
+    negative, missing = np.ones(32), np.ones(32)
+    negative[5], missing[7] = -0.5, np.nan
+    problem = lk.Problem(given(np.arange(32))(), model=Linear(), class_weights="balanced")
+    check_refused([
+        (given(np.ones(31)), r"sample_weights has shape \(31,\); .* shape \(32,\)"),
+        (given(negative), "sample_weights is -0.5 at row 5"),
+        (given(missing), "sample_weights is nan at row 7"),
+        (given(np.zeros(32)), "no training sample has a weight above 0"),
+        (given("balanced"), "sample_weights"),
+        (problem.objective, "class_weights='balanced' and sample_weights: Linear.gradient computes its own loss"),
+    ])  # fmt: skip
