@@ -50,6 +50,11 @@ class Described:
         raise NotImplementedError
 
     @property
+    def n_validation(self) -> int:
+        """The number of samples of the validation part; 0 without one."""
+        return 0
+
+    @property
     def baseline_accuracy(self) -> float | None:
         """The held-out accuracy of a constant answer, the most frequent class of the training samples; None if unknown."""
         raise NotImplementedError
@@ -186,7 +191,6 @@ class Dataset(Described):
 
     @property
     def n_validation(self) -> int:
-        """The number of samples of the validation part; 0 without one."""
         return 0 if self.x_validation is None else len(self.x_validation)
 
     @property
