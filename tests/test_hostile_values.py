@@ -203,7 +203,7 @@ METHODS = {
 }
 FIXED = {"wait_for": {"condition": "restarted"}}  # what a function given as a condition raises is the caller's
 NO_ARGUMENTS = {"stop", "pause", "resume", "summary", "result"}
-LIVE = {"watch"}  # opens a figure: see tests/lab
+LIVE = {"watch", "predictor", "serve"}  # see tests/lab, and tests/contract/test_serving.py
 
 
 def test_every_method_of_a_run_is_here():

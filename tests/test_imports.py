@@ -22,6 +22,7 @@ BELOW = {
     "models": {"nn"},
     "problem": {"nn", "data", "models"},
     "predictor": {"nn", "data", "models", "problem"},
+    "serving": {"predictor"},
     "summary": {"trace"},
     "roles": {"nn", "data", "trace", "problem"},
     "strategies": {"nn", "data", "trace", "problem", "roles"},
@@ -33,7 +34,7 @@ BELOW["serialization"] = BELOW["engines"] | {"engines", "strategies"}
 BELOW["spec"] = BELOW["serialization"] | {"serialization"}
 BELOW["manifest"] = BELOW["spec"] | {"spec"}
 BELOW["progress"] = {"engines", "narrative", "trace"}
-BELOW["run"] = BELOW["manifest"] | {"manifest", "predictor", "summary", "narrative", "progress"}
+BELOW["run"] = BELOW["manifest"] | {"manifest", "predictor", "serving", "summary", "narrative", "progress"}
 BELOW["resume"] = BELOW["run"] | {"run"}
 BELOW["forecasts"] = BELOW["run"] | {"run", "views"}
 UP = BELOW["forecasts"] | {"forecasts"}

@@ -57,6 +57,11 @@ class Described:
         raise NotImplementedError
 
     @property
+    def n_validation(self) -> int:
+        """The number of samples of the validation part; 0 without one."""
+        return 0
+
+    @property
     def baseline_accuracy(self) -> float | None:
         """The held-out accuracy of a constant answer, the most frequent class of the training samples; None if unknown."""
         if self.class_counts is None:
@@ -214,7 +219,6 @@ class Dataset(Described):
 
     @property
     def n_validation(self) -> int:
-        """The number of samples of the validation part; 0 without one."""
         return 0 if self.x_validation is None else len(self.x_validation)
 
     @property
@@ -274,7 +278,7 @@ class Dataset(Described):
 def sizes_text(data: Any) -> str:
     """Return the sizes of a data set as text, as `1438 + 359 samples of 64 float32, 10 classes`; a validation part between both."""
     what = f"{data.classes} classes" if data.classes is not None else count_text(data.outputs, "target")
-    part = f" + {data.n_validation}" if isinstance(data, Dataset) and data.n_validation else ""
+    part = f" + {data.n_validation}" if data.n_validation else ""
     return f"{data.n_train}{part} + {data.n_test} samples of {data.features} {data.dtype.name}, {what}"
 
 

@@ -49,7 +49,9 @@ class Budget(HasOptions, HasDescription):
     patience: int | None = option(
         None, low=1, high=10**9, help="end after this many evaluations in a row without a lower loss on held-out data"
     )
-    min_delta: float = option(0.0, low=0.0, high=1e9, help="by how much a loss must be lower to count for patience")
+    min_delta: float = option(
+        0.0, low=0.0, high=1e9, help="by how much a loss must be lower to count as an improvement"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -76,7 +76,7 @@ def test_update_and_time_are_in_the_file_of_a_model(begun, tmp_path):
     model = begun.predictor()
     again = lk.load(model.save(tmp_path / "model.npz"))
     assert (again.update, again.time) == (model.update, model.time) == (30, 0.3)
-    assert ("evaluated", "after update 30, at 0.30 s") in again._described().rows
+    assert "after update 30, at 0.30 s" in str(again)
 
 
 def test_there_is_no_live_model_of_a_run_without_one(simulated):

@@ -85,7 +85,8 @@ class RoleFactory:
         host_of = {node: i % costs.hosts for node, i in node_numbers.items()}
         roles_of = Counter(host_of[spec.node] for spec in plan.layout.roles)
         pinned = costs.pinned and costs.hosts == 1 and 1 < costs.cores < len(plan.layout.roles)
-        parameters, samples = self._objective.size, sum(map(len, (self._test or ())[::2]))
+        parameters = self._objective.size
+        samples = sum(len(x) for x in (self._test or ())[::2])
         whole = parameters * np.dtype(self._objective.dtype).itemsize
         hosts = [_host(self._loop, costs, i, roles_of[i], whole, plan.seed) for i in range(costs.hosts)]
         by_name: dict[str, SimulatedRole] = {}

@@ -170,7 +170,7 @@ def probe_evaluations(problem: Problem, cluster: Cluster, seconds: float, pace: 
     if count < 1:
         return None
     objective = problem.objective()
-    samples = problem.dataset.n_test
+    samples = problem.dataset.n_test + problem.dataset.n_validation
     return Evaluations(objective.size, samples, (last.evaluate - first.evaluate) / count / 1e9)
 
 
