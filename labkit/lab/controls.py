@@ -54,7 +54,15 @@ LABELS = {
     "n_push": "push every n steps", "n_fetch": "fetch every n steps", "give_up": "abandon late gradients",
     "post_local": "local steps from step",
 }  # fmt: skip
-RARE = ("n_push", "n_fetch", "give_up", "post_local", "stages")  # options of one strategy that are rarely changed
+RARE = (
+    "n_push",
+    "n_fetch",
+    "give_up",
+    "post_local",
+    "outer",
+    "outer_rate",
+    "stages",
+)  # options of one strategy that are rarely changed
 HIDDEN = {
     "server_time", "slow", "cores", "options", "timing_only", "test_fraction", "standardize", "class_weights", "updates",
     "samples", "epochs", "placement", "max_workers", "patience", "min_delta", "restart_after", "checkpoint_time",

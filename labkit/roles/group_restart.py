@@ -4,8 +4,9 @@ Roles of strategies without servers (rings, local replicas, split models) exchan
 round cannot end. All roles therefore end their present incarnation and start the next incarnation together, with these states:
 
 - synchronized replicas: the state of the survivor that has applied the most updates. No applied gradient is lost.
-- local replicas: the mean of the survivors, which is the model. Each survivor keeps the state of its optimizer. The gradients and
-  samples that the mean contains are divided equally among the replicas, so that their sums are those of the model.
+- local replicas: the mean of the survivors, which is the model. Each survivor keeps the state of its optimizer, and all have the
+  outer optimizer of the survivor that has taken the most outer steps. The gradients and samples that the mean contains are
+  divided equally among the replicas, so that their sums are those of the model.
 - parts of a split model: the newest version that all parts have saved; the initial weights if there is none.
 
 If no replica has survived, all replicas start from the last checkpoint. All parts of a split model are saved at the same
@@ -94,6 +95,9 @@ def _mean(states: list[State]) -> dict[str, Any]:
         for state in states[1:]:
             total += state["values"]
         mixed["values"] = total / total.dtype.type(len(states))
+    if "outer_steps" in states[0]:
+        ahead = max(states, key=lambda state: int(state["outer_steps"][0]))
+        mixed |= {name: array for name, array in ahead.items() if name.startswith("outer")}
     return mixed
 
 

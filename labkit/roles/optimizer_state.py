@@ -12,12 +12,16 @@ from ..nn.optimizers import Optimizer, State
 
 
 class OptimizerState:
-    """`optimizer` with its state for `size` parameters of `dtype`. `weight_decay` is decoupled from the gradient."""
+    """`optimizer` with its state for `size` parameters of `dtype`. `weight_decay` is decoupled from the gradient. `name`: of the
+    state in a checkpoint.
+    """
 
-    __slots__ = ("_apply", "_decay", "_state")
+    __slots__ = ("_apply", "_decay", "_name", "_state")
 
-    def __init__(self, optimizer: Optimizer, size: int, dtype: np.dtype, weight_decay: float = 0.0):
-        self._apply, self._decay = optimizer.apply, weight_decay
+    def __init__(
+        self, optimizer: Optimizer, size: int, dtype: np.dtype, weight_decay: float = 0.0, name: str = "optimizer"
+    ):  # fmt: skip
+        self._apply, self._decay, self._name = optimizer.apply, weight_decay, name
         self._state = optimizer.state(size, dtype)
 
     def step(self, values: np.ndarray, gradient: np.ndarray, rate: float, update: int) -> None:
@@ -28,13 +32,13 @@ class OptimizerState:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the state, copied, as entries of a checkpoint."""
-        return saved_state("optimizer", self._state)
+        return saved_state(self._name, self._state)
 
     def form(self) -> dict[str, ArrayForm]:
-        return state_form("optimizer", self._state)
+        return state_form(self._name, self._state)
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        load_state("optimizer", self._state, arrays)
+        load_state(self._name, self._state, arrays)
 
 
 def saved_state(name: str, state: State) -> dict[str, np.ndarray]:

@@ -11,15 +11,18 @@ individually. Their clocks therefore refer to role instances, and every shard ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ..errors import RoleError
+from ..formats import ArrayForm, check
+from ..nn.optimizers import SGD, Optimizer
 from .dense_parameters import DenseParameters
 from .messages import CentreWeights, Position, Snapshot
+from .optimizer_state import OptimizerState
 from .shard import NEVER, Shard
 
 
@@ -32,6 +35,15 @@ class Replica(Shard):
 
     parameters: DenseParameters
     _final_values: np.ndarray | None = None
+    _outer: OuterOptimizer | None = None  # None: the average is the next model
+
+    @classmethod
+    def make(cls, *, strategy: Any, **given: Any) -> Self:
+        replica = super().make(strategy=strategy, **given)
+        outer = outer_optimizer(strategy)
+        if outer is not None and not replica.parameters.timing_only:
+            replica._outer = OuterOptimizer(outer, replica.copy())
+        return replica
 
     def count_step(self) -> None:
         """Called for each mini-batch that another role, the worker, has computed for this replica."""
@@ -76,6 +88,10 @@ class Replica(Shard):
         """Divide `total`, the sum of the parameters of `replicas` replicas, by their number, in place."""
         return total if self.parameters.timing_only else np.divide(total, replicas, out=total)
 
+    def outer_step(self, mean: np.ndarray, rate: float) -> np.ndarray:
+        """Return the model after an outer step at `rate`. `mean`, shape (size,): the average of all replicas."""
+        return mean if self._outer is None else self._outer.step(mean, rate)
+
     def weighted_mean(self, others: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
         """Return weights[0] x these parameters + weights[1] x others[0] + ..., as a new array, shape (size,)."""
         if self.parameters.timing_only:
@@ -84,6 +100,54 @@ class Replica(Shard):
         for other, weight in zip(others, weights[1:]):
             total += other * other.dtype.type(weight)
         return total
+
+    def to_state(self) -> dict[str, Any]:
+        return super().to_state() | ({} if self._outer is None else self._outer.arrays())
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        super().check_state(state)
+        if self._outer is not None:
+            check(state, self._outer.form())
+
+    def restore(self, state: Mapping[str, Any] | None, same: bool = False) -> None:
+        super().restore(state, same)
+        if self._outer is not None and state is not None:
+            self._outer.load(state, self.copy())
+
+
+def outer_optimizer(strategy: Any) -> Optimizer | None:
+    """Return the outer optimizer of a strategy. None if it has none, or if a step is x - 1 (x - mean), which is the mean."""
+    outer: Optimizer | None = getattr(strategy, "outer", None)
+    return None if outer == SGD() and strategy.outer_rate == 1.0 else outer
+
+
+class OuterOptimizer:
+    """Steps from one model x of all replicas to the next, with x - mean as the gradient. `values`: the first x, kept.
+
+    Replicas have equal averages, so they take equal steps.
+    """
+
+    def __init__(self, optimizer: Optimizer, values: np.ndarray):
+        self._values, self._steps = values, 0
+        self._optimizer = OptimizerState(optimizer, len(values), values.dtype, name="outer")
+
+    def step(self, mean: np.ndarray, rate: float) -> np.ndarray:
+        self._steps += 1
+        with np.errstate(over="ignore", invalid="ignore"):  # divergence is detected by the loss
+            self._optimizer.step(self._values, self._values - mean, rate, self._steps)
+        return self._values.copy()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the state, copied, as entries of a checkpoint: without the parameters, which a restart averages."""
+        return self._optimizer.arrays() | {"outer_steps": np.array([self._steps])}
+
+    def form(self) -> dict[str, ArrayForm]:
+        return self._optimizer.form() | {"outer_steps": ArrayForm(np.dtype(np.int64), (1,))}
+
+    def load(self, arrays: Mapping[str, np.ndarray], values: np.ndarray) -> None:
+        """Continue with the state in `arrays` from the average `values`, which is kept."""
+        self._values, self._steps = values, int(arrays["outer_steps"][0])
+        self._optimizer.load(arrays)
 
 
 class Centre(Shard):

@@ -107,8 +107,11 @@ class Strategy(HasOptions, HasDescription):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not hasattr(self.optimizer, "apply"):
-            raise BadInput(f"optimizer={shown(self.optimizer)}: give one of labkit's optimizers, as lk.Momentum(0.9).")
+        for name, known in options_of(self).items():
+            if known.names is OPTIMIZERS and not hasattr(getattr(self, name), "apply"):
+                raise BadInput(
+                    f"{name}={shown(getattr(self, name))}: give one of labkit's optimizers, as lk.Momentum(0.9)."
+                )
         if not callable(self.schedule):
             raise BadInput(
                 f"schedule={shown(self.schedule)}: give one of labkit's schedules, as lk.schedules.Cosine(1000)."

@@ -2,7 +2,7 @@
 every kind of budget, with several shapes, reaches an accuracy, and a split model equals one process.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -37,9 +37,12 @@ class Case:
     budget: str = "updates"  # what ends the run, always after 20 updates
     same: bool = False  # its parameters and messages do not depend on time
     whole: bool = True  # all shards apply the same gradients
+    divided: bool = False  # workers divide a batch of 8 samples for each
 
     @property
     def problem(self):
+        if self.divided:
+            return replace(MOONS, batch_size=8 * self.workers, partition="global-batch")
         return CLICKS if isinstance(self.strategy, lk.SparsePS) else MOONS
 
     def limit(self, budget):
@@ -56,7 +59,7 @@ CASES = {
     "ssp": Case(lk.SSP(s=1), 1, servers=1, budget="samples"),
     "backup-workers": Case(lk.BackupWorkers(b=1), 2, servers=2, whole=False),
     "ring-all-reduce": Case(lk.RingAllReduce(codec=PowerSGD(2)), 3, same=True, budget="epochs"),
-    "local-sgd": Case(lk.LocalSGD(H=4, post_local=3), 3, same=True),
+    "local-sgd": Case(lk.LocalSGD(H=4, post_local=3, outer="nesterov:0.9", outer_rate=0.7), 3, same=True),
     "tensor-parallel": Case(lk.TensorParallel(), 1, workers=2, same=True),
     "pipeline": Case(lk.Pipeline(micro_batches=2), 1, same=True, budget="samples"),
     "hybrid": Case(lk.Hybrid(between="server"), 2, workers=4, same=True),
@@ -66,7 +69,7 @@ CASES = {
     "k-batch-async": Case(lk.KBatchAsync(K=2), 2, workers=2, servers=2, whole=False),
     "downpour": Case(lk.Downpour(n_push=2, n_fetch=2), 2, workers=2, servers=1, budget="samples"),
     "easgd": Case(lk.EASGD(tau=2), 2, workers=1, servers=2, same=True),
-    "halving-doubling": Case(lk.HalvingDoubling(codec=Float16()), 3, same=True),
+    "halving-doubling": Case(lk.HalvingDoubling(codec=Float16()), 3, same=True, divided=True),
     "bucketed-all-reduce": Case(lk.BucketedAllReduce(), 3, same=True),
     "dpsgd": Case(lk.DPSGD(), 3, same=True),
     "adpsgd": Case(lk.ADPSGD(), 3, budget="samples"),
@@ -84,6 +87,7 @@ MORE = CASES | {
     "k-async, 1": Case(lk.KAsync(K=1), 1, servers=1),
     "ring-all-reduce, defaults": Case(lk.RingAllReduce(), 3),
     "bucketed-all-reduce, layers": Case(lk.BucketedAllReduce(bucket_size=1, optimizer="adam", clip_norm=0.5), 3),
+    "local-sgd, defaults": Case(lk.LocalSGD(), 3),
     "local-sgd, 1": Case(lk.LocalSGD(H=1), 3),
     "local-sgd, post-local": Case(lk.LocalSGD(H=100, post_local=2), 3),
     "adpsgd, complete": Case(lk.ADPSGD(graph="complete"), 3),

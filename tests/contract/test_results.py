@@ -60,12 +60,6 @@ def test_synchronous_training_equals_one_process_with_a_bigger_batch(simulated, 
     assert np.abs(parameters - DIGITS.objective().start(3)).max() > 0.1
 
 
-def test_the_sum_equals_the_mean_at_a_rate_as_many_times_higher(simulated):
-    mean = trained(simulated, lk.SyncPS(learning_rate=0.2), 20, 4)
-    total = trained(simulated, lk.SyncPS(learning_rate=0.05, reduce="sum"), 20, 4)
-    np.testing.assert_allclose(total, mean, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
 def test_ring_all_reduce_equals_the_synchronous_server(simulated, workers):
     ring = trained(simulated, lk.RingAllReduce(learning_rate=0.2), 50, workers)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...nn.index_sets import Boxes
 from ...roles.layout import Layout, RoleSpec
+from ...roles.replica import outer_optimizer
 from ...trace import Trace
 from .inputs import Inputs
 
@@ -17,14 +18,16 @@ from .inputs import Inputs
 def memory_of_nodes(layout: Layout, strategy: Any, f: Inputs, trace: Trace | None = None) -> dict[str, float]:
     """Return {node: bytes}.
 
-    - A shard has its parameters and the optimizer's state. Parameters that are in no shard's part (rows of an embedding table)
-      are divided between the servers.
+    - A shard has its parameters and the states of the optimizer and of an outer optimizer. Parameters that are in no shard's part
+      (rows of an embedding table) are divided between the servers.
     - A role that computes has a gradient and, if it has no shard, the weights that it received: of its part of the model, or of
       the rows that its mini-batch touches.
     - A pipeline's stage has the versions of its weights that it held in the run of `trace`.
     """
-    state = strategy.optimizer.state(1, "float32")
-    vectors = 1 + sum(not name.startswith("_") for name in state)  # each as long as the parameters
+    vectors = 1  # each as long as the parameters
+    for optimizer in filter(None, (strategy.optimizer, outer := outer_optimizer(strategy))):
+        vectors += sum(not name.startswith("_") for name in optimizer.state(1, "float32"))
+    vectors += outer is not None  # whose steps begin at the last model
     owners = [role for role in layout.roles if role.name in layout.observed]
     rows = max(0, f.objective.size - sum(map(_size, owners)))
     servers = sum(role.shard is not None and not role.computes for role in layout.roles)

@@ -100,6 +100,34 @@ def test_replicas_of_their_own_go_on_from_their_mean():
     closed(run)
 
 
+def outer_state(run, name):
+    state = run.engine.roles[name].shard.to_state()
+    return state["outer:velocity"].tobytes(), int(state["outer_steps"][0])
+
+
+@pytest.mark.parametrize("killed", [("worker-1",), ("worker-0", "worker-1", "worker-2", "chief")], ids=len)
+@pytest.mark.parametrize("on_loss", ["wait", "continue"])
+def test_replicas_keep_one_outer_optimizer(on_loss, killed):
+    """An average is due every 40 ms. A restarted member has the outer velocity of the others, or of the last checkpoint."""
+    strategy = lk.LocalSGD(H=4, outer="nesterov:0.9", outer_rate=0.7, on_loss=on_loss)
+    run = started(strategy, checkpoint_every=0.1, budget=lk.Budget(updates=300)).advance(0.505)
+    before = outer_state(run, "worker-0")
+    assert before[1] == 12
+    for name in killed:
+        run.kill(name)
+    run.advance(BACK + 0.001)
+    states = {outer_state(run, f"worker-{i}") for i in range(3)}
+    assert len(states) == 1
+    if on_loss == "wait" and len(killed) == 1:
+        assert states == {before}
+    assert states.pop()[1] >= 10
+    run.advance(0.041)  # the next average
+    assert len({values.tobytes() for values, _ in replicas(run).values()}) == 1
+    assert len({outer_state(run, f"worker-{i}") for i in range(3)}) == 1
+    run.wait()
+    closed(run)
+
+
 @pytest.mark.parametrize("strategy", [*WHOLE, lk.DPSGD, lk.ADPSGD], ids=lambda s: s.__name__)
 @pytest.mark.parametrize("on_loss", ["wait", "continue"])
 def test_all_members_are_killed_and_restarted(strategy, on_loss):
