@@ -21,6 +21,7 @@ import numpy as np
 from ..errors import BadInput
 from ..formatting import count_text
 from ..random_streams import HOLD_OUT, VALIDATION, data_stream
+from .checks import check_sample_weights
 
 BLOCK_VALUES = 1 << 22  # values that are standardised at once: their float64 intermediate results are 64 MB
 
@@ -250,7 +251,10 @@ class Dataset(Described):
         kept, taken = np.sort(train.rows), np.sort(part.rows)
         x, y = (_frozen(values[kept], values.dtype) for values in (self.x_train, self.y_train))
         x_part, y_part = (_frozen(values[taken], values.dtype) for values in (self.x_train, self.y_train))
-        return replace(self, x_train=x, y_train=y, x_validation=x_part, y_validation=y_part)
+        weights = self.sample_weights
+        if weights is not None:
+            weights = check_sample_weights(weights, len(weights), kept, weights.dtype)
+        return replace(self, x_train=x, y_train=y, x_validation=x_part, y_validation=y_part, sample_weights=weights)
 
     @property
     def n_test(self) -> int:
@@ -276,7 +280,7 @@ class Dataset(Described):
 
 
 def sizes_text(data: Any) -> str:
-    """Return the sizes of a data set as text, as `1438 + 359 samples of 64 float32, 10 classes`; a validation part between both."""
+    """Return sizes as text: `1438 + 359 samples of 64 float32, 10 classes`, with the number of a validation part between both."""
     what = f"{data.classes} classes" if data.classes is not None else count_text(data.outputs, "target")
     part = f" + {data.n_validation}" if data.n_validation else ""
     return f"{data.n_train}{part} + {data.n_test} samples of {data.features} {data.dtype.name}, {what}"
@@ -401,7 +405,7 @@ def build(
         raise BadInput(f"Some values are too large for {dtype}; scale them down" + _or_float64(dtype))
     return Dataset(
         name, parts[0][0], targets[0], parts[1][0], targets[1], classes, mean, scale, sample_shape, about,
-        dict(extra or {}), target_mean, target_scale, sample_weights,
+        dict(extra or {}), target_mean, target_scale, sample_weights=sample_weights,
     )  # fmt: skip
 
 

@@ -64,3 +64,16 @@ def test_problems_that_cannot_have_one():
     for wrong in (-0.1, 0.95, np.nan, "some"):
         with pytest.raises(lk.BadInput, match="validation"):
             lk.Problem("digits", validation=wrong)
+
+
+def test_weights_follow_their_samples_and_have_the_mean_1_again():
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=(200, 2)), rng.uniform(1, 3, 200)
+    data = lk.from_arrays(
+        x, rng.integers(0, 2, 200), x_test=x[:9], y_test=[0, 1] * 4 + [0], sample_weights=weights, standardize=False
+    )
+    part = lk.Problem(data, validation=0.25).dataset
+    by_sample = {tuple(row): weight for row, weight in zip(data.x_train, weights)}
+    expected = np.array([by_sample[tuple(row)] for row in part.x_train])
+    np.testing.assert_allclose(part.sample_weights, expected / expected.mean(), rtol=1e-6)
+    assert len(part.sample_weights) == part.n_train == 150
