@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import math
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -152,6 +153,7 @@ class TorchNet:
         import torch
 
         self.torch = torch
+        self._process_threads = threads_of(torch)
         self.kind = getattr(torch, dtype)
         self.device = self._device()
         self.shape = self._input_shape()
@@ -161,7 +163,7 @@ class TorchNet:
         self._threads = threading.local()
         self._first: Any = None
         own = self._first = self.new()
-        with Scope(torch), self.seeded(0):
+        with self.scope(), self.seeded(0):
             self.shapes, self.stochastic = self._examined(own)
             self.pieces = self._pieces(own)
         self._threads.module = Module(self, own)
@@ -203,6 +205,10 @@ class TorchNet:
 
     # modules -----------------------------------------------------------------------------------------------------------
 
+    def scope(self, gradients: bool = True) -> Scope:
+        """Return the block in which a module computes."""
+        return Scope(self.torch, self._process_threads, gradients)
+
     @contextlib.contextmanager
     def seeded(self, seed: int) -> Iterator[None]:
         """Draw the random numbers of a seed. The generator of the process is restored."""
@@ -214,7 +220,7 @@ class TorchNet:
 
     def new(self, seed: int = 0) -> Any:
         """Return a new module. Raises `BadInput` if `make` does not return one."""
-        with Scope(self.torch), self.seeded(seed):
+        with self.scope(), self.seeded(seed):
             module = self.users("make", self.model.make)
             if not isinstance(module, self.torch.nn.Module):
                 raise BadInput(f"{self.name} returned {shown(module, 60)}; a torch.nn.Module is needed.")
@@ -355,25 +361,29 @@ class TorchNet:
 
 
 class Scope:
-    """Compute with one thread, with gradients or without. The settings of the process are restored."""
+    """Compute with one thread, with gradients or without. The settings of the process are restored: `threads` of PyTorch.
 
-    def __init__(self, torch: Any, gradients: bool = True) -> None:
-        self._torch, self._gradients = torch, gradients
+    One thread is set in any case. A run in virtual time has limited OpenMP, whose number PyTorch returns as its own; but that of
+    MKL is another one since it was set, and two threads on busy cores are many times slower than one.
+    """
+
+    def __init__(self, torch: Any, threads: int, gradients: bool = True) -> None:
+        self._torch, self._threads, self._gradients = torch, threads, gradients
 
     def __enter__(self) -> None:
-        torch = self._torch
-        self._before = torch.get_num_threads(), torch.is_grad_enabled()
-        self._set(1, self._gradients)
+        self._before = self._torch.is_grad_enabled()
+        self._torch.set_num_threads(1)
+        self._torch.set_grad_enabled(self._gradients)
 
     def __exit__(self, *error: object) -> None:
-        self._set(*self._before)
+        self._torch.set_num_threads(self._threads)
+        self._torch.set_grad_enabled(self._before)
 
-    def _set(self, threads: int, gradients: bool) -> None:
-        torch = self._torch
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        if torch.is_grad_enabled() != gradients:
-            torch.set_grad_enabled(gradients)
+
+def threads_of(torch: Any) -> int:
+    """Return the number of threads of PyTorch, also where that of OpenMP is limited."""
+    mkl = re.search(r"mkl_get_max_threads\(\) : (\d+)", torch.__config__.parallel_info())
+    return max(torch.get_num_threads(), int(mkl[1]) if mkl else 1)
 
 
 class Module:
@@ -448,14 +458,14 @@ class TorchCode:
     def scores(self, p: Arrays, x: Array) -> Array:
         own, net = self.net.module(), self.net
         own.load(p)
-        with Scope(net.torch, gradients=False):
+        with net.scope(gradients=False):
             return as_array(net.forward(own.train(False), net.tensor(x)))
 
     def gradient(self, p: Arrays, x: Array, y: Array, g: Arrays, rng: np.random.Generator | None = None) -> float:
         own, net = self.net.module(), self.net
         own.load(p)
         draws = contextlib.nullcontext() if rng is None else net.seeded(int(rng.integers(2**63)))
-        with Scope(net.torch), draws:
+        with net.scope(), draws:
             scores = net.forward(own.train(True), net.tensor(x))
             if net.criterion is not None:
                 loss = self._criterion(scores, y)
@@ -486,7 +496,7 @@ class TorchCode:
             return None
         total, right, own = 0.0, 0, net.module()
         own.load(p)
-        with Scope(net.torch, gradients=False):
+        with net.scope(gradients=False):
             for i in range(0, len(x), ROWS_AT_ONCE):
                 labels = y[i : i + ROWS_AT_ONCE]
                 scores = net.forward(own.train(False), net.tensor(x[i : i + ROWS_AT_ONCE]))
@@ -513,7 +523,7 @@ class TorchStage(NumpyStage):
         net = self.net
         own = net.module()
         number = own.load(p)
-        with Scope(net.torch):
+        with net.scope():
             given = net.tensor(x) if self.first else net.torch.tensor(x, device=net.device).reshape(len(x), *self.shape)
             given.requires_grad_(not self.first)
             y = given
@@ -525,7 +535,7 @@ class TorchStage(NumpyStage):
         x, y, own, number = saved
         if not own.has(p, number):
             own.load(p)  # the tensors of the forward pass share the memory of the parameters
-        with Scope(self.net.torch):
+        with self.net.scope():
             given = self.net.torch.tensor(dy, device=self.net.device).reshape(y.shape)
             found = own.differentiate(y, given, g, x if dx else None)
         return None if found is None else as_array(found).reshape(len(dy), -1)

@@ -5,6 +5,7 @@ The truth is a plain loop in PyTorch, and labkit's own network with the same ini
 
 import functools
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -194,6 +195,29 @@ def test_what_a_module_receives_is_read_and_the_process_keeps_its_settings():
     assert threads == 2
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.is_grad_enabled()
+
+
+def test_a_run_computes_with_one_thread_of_every_library_and_restores_them():
+    """MKL has a number of threads of its own, which `torch.get_num_threads` does not show."""
+    seen = set()
+
+    class Watched(nets.Tied):
+        def forward(self, x):
+            seen.add(threads())
+            return super().forward(x)
+
+    def threads():
+        return torch.get_num_threads(), *re.findall(r"max_threads\(\) : (\d+)", torch.__config__.parallel_info())
+
+    torch.set_num_threads(2)
+    try:
+        before = threads()
+        for _ in range(2):
+            trained(own(Watched), lk.SyncPS(), updates=10)
+        assert threads() == before
+        assert seen == {(1, *["1"] * (len(before) - 1))}
+    finally:
+        torch.set_num_threads(1)
 
 
 # refusals -------------------------------------------------------------------------------------------------------------
