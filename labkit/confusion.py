@@ -37,12 +37,6 @@ class ConfusionMatrix(HasDescription):
     counts: np.ndarray
     names: tuple[str, ...]
 
-    @classmethod
-    def of(cls, labels: np.ndarray, predicted: np.ndarray, names: tuple[str, ...]) -> ConfusionMatrix:
-        """Count the pairs of a label and a prediction, both below the number of names."""
-        classes = len(names)
-        return cls(np.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes), names)
-
     @property
     def accuracy(self) -> float:
         """The share of all samples whose prediction is right."""
@@ -67,13 +61,6 @@ class ConfusionMatrix(HasDescription):
     def worst(self) -> int:
         """The class with the lowest recall."""
         return int(np.nanargmin(self.recall))
-
-    def hidden_by_accuracy(self) -> str:
-        """Return the worst class and its recall as text, if this is far below the accuracy; else ""."""
-        recall = self.recall[self.worst]
-        if recall >= self.accuracy - FAR_BELOW:
-            return ""
-        return f"of the samples of class {self.names[self.worst]} {recall:.0%} (balanced accuracy {self.balanced_accuracy:.1%})"
 
     def _described(self) -> Description:
         total = self.counts.sum(axis=1)
@@ -107,6 +94,21 @@ class ConfusionMatrix(HasDescription):
 
         heading = f"accuracy {self.accuracy:.1%}, balanced {self.balanced_accuracy:.1%}"
         return matrix(self.counts, self.names, self.recall, heading)
+
+
+def confusion_of(labels: np.ndarray, predicted: np.ndarray, names: tuple[str, ...]) -> ConfusionMatrix:
+    """Count the pairs of a label and a prediction, both below the number of names."""
+    classes = len(names)
+    counts = np.bincount(labels * classes + predicted, minlength=classes**2)
+    return ConfusionMatrix(counts.reshape(classes, classes), names)
+
+
+def hidden_by_accuracy(found: ConfusionMatrix) -> str:
+    """Return the class with the lowest recall, as text, if this is far below the accuracy; else ""."""
+    recall = found.recall[found.worst]
+    if recall >= found.accuracy - FAR_BELOW:
+        return ""
+    return f"of the samples of class {found.names[found.worst]} {recall:.0%} (balanced accuracy {found.balanced_accuracy:.1%})"
 
 
 def _shares(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from . import nn
-from .confusion import ConfusionMatrix
+from .confusion import ConfusionMatrix, confusion_of, hidden_by_accuracy
 from .data import DaskDataset, Dataset, by_name
 from .data.checks import as_text_labels, check_targets
 from .data.dataset import changes, unscaled
@@ -197,7 +197,7 @@ class Predictor(HasDescription):
         known = self.classes is not None and isinstance(self.parameters, np.ndarray)
         if not known or data.n_test > QUICK_ROWS or not np.isfinite(self.parameters).all():
             return ""
-        return self.confusion_matrix().hidden_by_accuracy()
+        return hidden_by_accuracy(self.confusion_matrix())
 
     def _prepared(self, x: ArrayLike) -> np.ndarray:
         """Return the network's input: standardised samples, or unchanged ids. Columns of a data frame are found by name."""
@@ -332,11 +332,11 @@ class Predictor(HasDescription):
         names = self.class_names or tuple(map(str, range(self.classes)))
         if x is not None:
             predicted = self.predict(x)
-            return ConfusionMatrix.of(self._label_ids(y, len(predicted)), predicted, names)
+            return confusion_of(self._label_ids(y, len(predicted)), predicted, names)
         if self._held_out is None:
             raise BadInput("confusion_matrix: this model has no held-out samples in memory; give x and y.")
         predicted = self.network.predict(self.parameters, self._held_out.x_test)
-        return ConfusionMatrix.of(self._held_out.y_test, predicted, names)
+        return confusion_of(self._held_out.y_test, predicted, names)
 
     def _label_ids(self, y: Any, samples: int) -> np.ndarray:
         """Return labels, given as ids or as names of classes, as ids."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.confusion import ConfusionMatrix
+from labkit.confusion import confusion_of
 from tests.refusals import check_refused
 
 pytestmark = pytest.mark.simulated
@@ -37,7 +37,7 @@ def test_pairs_of_labels_and_predictions_are_counted():
 
 
 def test_a_class_without_samples_and_one_that_is_never_predicted():
-    found = ConfusionMatrix.of(np.array([0, 0, 2]), np.array([0, 2, 2]), ("a", "b", "c"))
+    found = confusion_of(np.array([0, 0, 2]), np.array([0, 2, 2]), ("a", "b", "c"))
     assert found.counts.tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 1]]
     np.testing.assert_array_equal(found.recall, [0.5, np.nan, 1.0])
     np.testing.assert_array_equal(found.precision, [1.0, np.nan, 0.5])
@@ -69,7 +69,7 @@ def test_labels_may_be_names(tmp_path):
         (lambda: trained.confusion_matrix(X, words[:-1]), "3999 rows for 4000 samples"),
         (lambda: trained.confusion_matrix(X[:2], ["ham", "egg"]), "no class of this model 'egg'"),
         (lambda: trained.confusion_matrix(X[:2], [0, 2]), "labels are whole numbers from 0 to 1"),
-        (ConfusionMatrix.of(many, many, tuple(map(str, many))).figure, "of 301 classes cannot be drawn"),
+        (confusion_of(many, many, tuple(map(str, many))).figure, "of 301 classes cannot be drawn"),
         (numbers.confusion_matrix, "a regression has no classes".capitalize()),
     ])  # fmt: skip
 
@@ -79,7 +79,7 @@ def test_the_figure_has_a_recall_and_a_name_for_every_row(classes, name):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, classes, 3000)
     predicted = np.where(rng.random(3000) < 0.8, labels, rng.integers(0, classes, 3000))
-    found = ConfusionMatrix.of(labels, predicted, tuple(f"{name}{i}" for i in range(classes)))
+    found = confusion_of(labels, predicted, tuple(f"{name}{i}" for i in range(classes)))
     figure = found.figure()
     (axes,) = figure.axes
     pixels = axes.images[0].get_array()

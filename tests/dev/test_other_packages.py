@@ -13,7 +13,7 @@ import scipy.sparse
 from sklearn import datasets, metrics, utils
 
 import labkit as lk
-from labkit.confusion import ConfusionMatrix
+from labkit.confusion import confusion_of
 from labkit.data import from_arrays
 from labkit.data.digits import read_digits
 
@@ -50,7 +50,7 @@ def test_a_parquet_file_holds_the_data_frame_of_a_sweep(tmp_path: Path) -> None:
 def test_measures_of_a_confusion_matrix_are_those_of_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     labels, predicted = rng.integers(0, 5, (2, 400))
-    found = ConfusionMatrix.of(labels, predicted, tuple("abcde"))
+    found = confusion_of(labels, predicted, tuple("abcde"))
     assert found.counts.tolist() == metrics.confusion_matrix(labels, predicted).tolist()
     assert found.accuracy == metrics.accuracy_score(labels, predicted)
     assert found.balanced_accuracy == metrics.balanced_accuracy_score(labels, predicted)
