@@ -343,7 +343,8 @@ def to_frames(trace: Trace) -> dict[str, pandas.DataFrame]:
     >>> run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(updates=200)).wait()
     >>> frames = lk.to_frames(run.trace)
     >>> sorted(frames)
-    ['applies', 'communications', 'drops', 'evaluations', 'events', ..., 'spans', 'validations']
+    ['applies', 'communications', 'drops', 'evaluations', 'events', 'messages', 'norms', 'pieces', 'progress', 'spans',
+     'validations']
     >>> frames["applies"].groupby("sender")["staleness"].mean().round(1).to_dict()
     {'worker-0': 1.3, 'worker-1': 1.3, 'worker-2': 5.9}
     """
