@@ -237,7 +237,7 @@ class Problem(HasOptions, HasDescription):
         Parameters
         ----------
         workers : int
-            The number of workers that draw mini-batches. The stages of a pipeline draw none, except the first.
+            The number of workers that draw mini-batches. The stages of a pipeline count as one worker.
 
         Returns
         -------
