@@ -318,7 +318,7 @@ class Problem(HasOptions, HasDescription):
         Parameters
         ----------
         workers : int
-            The number of workers that draw mini-batches. (The stages of a pipeline compute on those of one worker.)
+            The number of workers that draw mini-batches. The stages of a pipeline count as one worker.
 
         Returns
         -------
