@@ -50,8 +50,8 @@ def from_torch(
         "cross-entropy", "squared-error" (half of the squared error), or a criterion: a function of the scores and the labels or
         values that returns their mean loss as a tensor. By default the loss of the data set.
     input : sequence of int or str, optional
-        The shape in which the module takes a sample, as (3, 32, 32). "ids": whole numbers, int64. By default images are
-        (1, height, width), and other samples (features,).
+        The shape in which the module takes a sample, as (3, 32, 32). "ids": whole numbers, int64. By default grey images
+        are (1, height, width), and other samples have the shape that they have in the data set.
     device : str, default "cpu"
         The device that computes, as "cuda:0".
 
@@ -187,8 +187,8 @@ class TorchNet:
     def _input_shape(self) -> tuple[int, ...]:
         """Return the shape of a sample."""
         image, features, given = self.data.image_shape, self.data.features, self.model.input
-        if given is None and image:
-            return (1, *image)
+        if given is None:
+            return (1, *image) if image else self.data.sample_shape or (features,)
         shape = given if isinstance(given, tuple) else (features,)
         if math.prod(shape) != features:
             raise BadInput(

@@ -332,3 +332,17 @@ def test_a_ring_of_processes_computes_what_virtual_time_does(dask_processes):
             run.wait()
         expected = trained(problem, lk.RingAllReduce(), workers=2)
         np.testing.assert_allclose(run.result().parameters, expected.result().parameters, rtol=0, atol=1e-10)
+
+
+def test_samples_have_the_shape_of_the_data_set_by_default():
+    rng = np.random.default_rng(0)
+    data = lk.from_arrays(rng.normal(size=(40, 3, 8, 6)), rng.integers(0, 2, 40), name="colours")
+    shapes = set()
+
+    def make():
+        net = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 4, 2))
+        net.register_forward_pre_hook(lambda module, given: shapes.add(given[0].shape[1:]))
+        return net
+
+    trained(lk.Problem(data, model=lk.from_torch(make)), lk.SyncPS(), updates=2)
+    assert shapes == {(3, 8, 6)}
