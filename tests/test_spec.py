@@ -31,7 +31,7 @@ from labkit.manifest import load_manifest
 from labkit.options import options_of, read_option, same_option, write_option
 from labkit.plain_values import NotEncodable
 from labkit.serialization import CLASSES, from_dict, to_dict
-from labkit.spec import SHORTHANDS, RunSpec, make_cluster, spec_of, strategy_name
+from labkit.spec import RENAMED, SHORTHANDS, RunSpec, make_cluster, spec_of, strategy_name
 from labkit.strategies import STRATEGIES
 from tests.refusals import check_refused
 
@@ -103,6 +103,8 @@ def problems(draw):
     given = {
         name: k for name, k in options_of(lk.Problem).items() if name not in ("data", "hidden", "options", "model")
     }
+    if data == "quadratic":  # has no samples
+        del given["validation"]
     hidden = draw(st.lists(st.integers(1, 100_000), max_size=3))
     return lk.Problem(data, hidden=tuple(hidden), options=options, **draw(some(given)))
 
@@ -130,7 +132,15 @@ def clusters(draw, engine=None):
     return ClusterSpec(engine, slow=slow, **more, **draw(some(known)))
 
 
-budgets = some(options_of(lk.Budget)).map(lambda given: lk.Budget(**given))
+@st.composite
+def budgets_of_any_kind(draw):
+    given = draw(some(options_of(lk.Budget)))
+    if given.get("patience") is None:  # by how much the loss must fall within it
+        given.pop("min_delta", None)
+    return lk.Budget(**given)
+
+
+budgets = budgets_of_any_kind()
 faults = st.lists(
     st.sampled_from(["kill:worker-1@2", "slow:worker-0:5@2-4", "drop:worker:server:0.05", "preempt:worker:0.01"]),
     max_size=2,
@@ -369,6 +379,7 @@ DIFFER = {
     ("on_loss", "AsynchronousServer"),  # asynchronous servers continue without a lost worker
     ("optimizer", "SparsePS"),  # rows are touched seldom: Adagrad
     ("compute", "SimulatedCluster"),  # in virtual time a gradient needs a time
+    ("patience", "Budget"),  # evaluations, not seconds; `early_stopping` where a name has no part
     ("order", "Pipeline"),  # with the interleaved schedule, which `Hybrid` does not have
 }  # fmt: skip
 
@@ -398,9 +409,10 @@ def test_no_option_is_declared_twice_with_another_range_or_default():
 
 def test_an_option_belongs_to_one_part():
     for strategy in STRATEGIES.values():
-        names = [name for part in (strategy, ClusterSpec, lk.Budget, lk.Problem) for name in options_of(part)] + [
-            *SHORTHANDS
-        ]
+        renamed = [options_of(lk.Budget)[option] for part, option in RENAMED.values()]
+        parts = (strategy, ClusterSpec, lk.Budget, lk.Problem)
+        names = [name for part in parts for name, k in options_of(part).items() if k not in renamed]
+        names += [*SHORTHANDS, *RENAMED]
         assert [name for name in names if names.count(name) > 1] == [], strategy
 
 

@@ -102,6 +102,7 @@ def test_list_prints_all_benchmarks_and_an_unknown_name_is_refused_with_them() -
         "round-trip",
         "slow-worker",
         "overlap",
+        "torch-module",
         "forecast",
         "forecast-on-hosts",
     ]

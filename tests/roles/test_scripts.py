@@ -247,6 +247,7 @@ def test_the_chief_evaluates_until_the_accuracy_is_reached():
     assert chief.send(None) == (RECV, (Snapshot,), 19.0, None)  # a rest: nineteen times as long as the evaluation took
     assert ctx.kept == [{
         "parameters": pytest.approx([2.0, 0.5]), "update": 10, "samples": 80, "loss": 2.0, "accuracy": 0.5,
+        "evaluated_at": 0,
     }]  # fmt: skip
     assert chief.send(None) == wait
     assert ctx.posted() == [("server-0", SnapshotRequest(20))]
