@@ -60,9 +60,7 @@ class RecordedProblem(RecordedPart):
     partition: str = "Even()"
     standardize: bool = True
     test_fraction: float = 0.2
-    validation: float | None = (
-        None  # share of the training samples, on which rules of the budget are evaluated; None: no part
-    )
+    validation: float | None = None  # share of the training samples to which rules of the budget apply; None: no part
     timing_only: bool = False  # no gradient was computed, and nothing was evaluated
     options: Mapping[str, OptionValue] = field(default_factory=dict)  # of the data set
     curvature: tuple[float, float] | None = None  # smallest and largest, of a quadratic bowl
@@ -140,9 +138,8 @@ class RecordedBudget(RecordedPart):
     samples: int | None = None  # in applied gradients
     epochs: float | None = None
     seconds: float | None = None  # of engine time
-    accuracy: float | None = (
-        None  # 0 to 1; this and the next two: on the validation part, or on the test set without one
-    )
+    # on the validation part, or on the test set without one
+    accuracy: float | None = None  # 0 to 1
     loss: float | None = None  # at most this
     patience: int | None = None  # evaluations in a row without a lower loss
     min_delta: float | None = None  # by how much lower; None: 0

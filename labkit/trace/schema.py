@@ -62,7 +62,6 @@ def _table(dtype: type[np.generic], *columns: tuple[str, str, str]) -> TableSche
     )
 
 
-# Every table of a trace, its columns and their units.
 def _evaluations(samples: str) -> TableSchema:
     return _table(
         np.float64,
@@ -73,6 +72,7 @@ def _evaluations(samples: str) -> TableSchema:
     )
 
 
+# Every table of a trace, its columns and their units.
 TABLES: dict[str, TableSchema] = {
     "spans": _table(
         np.int64,
