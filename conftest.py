@@ -157,7 +157,6 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
     if not starts_processes(item):
         forkserver.ensure_running = refuse
-        _lower_priority()
     try:
         return (yield)
     finally:
@@ -165,16 +164,6 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if nextitem is None or nextitem.path != item.path:
             gc.collect()
             gc.freeze()
-
-
-@functools.cache
-def _lower_priority() -> None:
-    """Give way to the worker of the tests with processes, which is the last to end.
-
-    It begins with these tests, which are the largest group, and so keeps its priority.
-    """
-    if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "nice"):
-        os.nice(10)
 
 
 @functools.cache

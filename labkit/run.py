@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import numpy as np
 
@@ -674,6 +674,12 @@ class Run(HasDescription):
         time = None if found.time is None else seconds(found.time)
         return Predictor(problem, values, accuracy=found.accuracy, update=found.update, time=time)
 
+    @overload
+    def predictor(self, live: Literal[False] = False) -> Predictor: ...
+
+    @overload
+    def predictor(self, live: Literal[True]) -> LivePredictor: ...
+
     def predictor(self, live: bool = False) -> Predictor | LivePredictor:
         """Return the model, also while the run trains it.
 
@@ -768,7 +774,6 @@ class Run(HasDescription):
         'http://127.0.0.1:.../v1/models/moons'
         """
         model = self.predictor(live=True)
-        assert isinstance(model, LivePredictor)
         if self.done:
             raise BadInput("serve: this run is over, and a server ends with its run; use run.result().")
         name = self.plan.problem.name if name is None else name

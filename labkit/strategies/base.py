@@ -107,8 +107,9 @@ class Strategy(HasOptions, HasDescription):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in options_of(self).items():
-            if known.names is OPTIMIZERS and not hasattr(getattr(self, name), "apply"):
+        more = [name for name, known in options_of(self).items() if known.names is OPTIMIZERS and name != "optimizer"]
+        for name in ("optimizer", *more):  # also a plain attribute of a class, which is no option
+            if not hasattr(getattr(self, name), "apply"):
                 raise BadInput(
                     f"{name}={shown(getattr(self, name))}: give one of labkit's optimizers, as lk.Momentum(0.9)."
                 )

@@ -35,7 +35,7 @@ follow_imports = silent
 """
 PYRIGHT = {"include": ["*.py"], "extraPaths": [str(ROOT)], "typeCheckingMode": "standard"}
 # Modules without annotations: pyright would infer the types of parameters from their defaults.
-UNTYPED = ("dask/__init__", "dask/array", "distributed/__init__")
+UNTYPED = ("dask/__init__", "dask/array", "distributed/__init__", "torch/__init__")
 # The code in a document may be without annotations; a block that does not run may be a part of a larger program.
 RELAXED = "# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls"
 UNDEFINED = "# mypy: disable-error-code=name-defined\n# pyright: reportUndefinedVariable=false"
