@@ -38,9 +38,8 @@ class Batches:
     x: (n, d), y: (n,) or (n, k), copied only if unaligned or not contiguous. rng: the worker's random stream; it is
     used once per epoch and for nothing else, so it determines the batches. `batch_size` may exceed n; then a batch
     spans several epochs. next_epoch: a function that returns the samples of the next epoch as int64 indices; None if
-    every epoch consists of all samples. part: the part of each batch that is
-    returned; None for the whole batch. Raises `BadInput` if the batch size is below 1, there are no samples, or the lengths
-    of x and y differ.
+    every epoch consists of all samples. part: the part of each batch that is returned; None for the whole batch. Raises
+    `BadInput` if the batch size is below 1, there are no samples, or the lengths of x and y differ.
     """
 
     def __init__(

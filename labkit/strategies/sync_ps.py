@@ -8,8 +8,8 @@ price is waiting: a step takes as long as its slowest worker. Gradients are aver
 order of the workers, so that the result does not depend on the order of arrival. A sum takes a step N times as long. That is
 the linear scaling rule, with which N workers learn about as much per sample as one, if the rate increases slowly at the start
 (`schedule="warmup:50"`). Weight decay is not scaled. With the partition `GlobalBatch`, the batch of a step does not grow with
-N, and the mean is right. If a worker is lost, the other workers wait until
-it is restarted (`on_loss="wait"`), or a step is the mean of the gradients of the remaining workers (`on_loss="continue"`).
+N, and the mean is right. If a worker is lost, the other workers wait until it is restarted (`on_loss="wait"`), or a step is the
+mean of the gradients of the remaining workers (`on_loss="continue"`).
 
 Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Chen et al., "Revisiting
 distributed synchronous SGD", 2016; Goyal et al., "Accurate, large minibatch SGD", 2017 (linear scaling).
