@@ -15,7 +15,7 @@ import re
 import secrets
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from time import monotonic
@@ -201,15 +201,25 @@ class _Server(HTTPServer):
         super().server_close()
         with self._changing:
             left = dict(self._connections)
-        for thread, (connection, _) in left.items():
+        for connection, _ in left.values():
+            _shut(connection, socket.SHUT_RD)  # no more is read, but an answer is still sent
+        _join(left)
+        for connection, _ in left.values():
             _shut(connection)
-            thread.join(CLOSE_S)
+        _join(left)
 
 
-def _shut(connection: socket.socket) -> None:
+def _join(threads: Iterable[threading.Thread]) -> None:
+    """Wait until the threads have ended, for `CLOSE_S` at most in all."""
+    end = monotonic() + CLOSE_S
+    for thread in threads:
+        thread.join(max(0.0, end - monotonic()))
+
+
+def _shut(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
     """End a connection on which another thread may wait."""
     with contextlib.suppress(OSError):  # it has ended already
-        connection.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(how)
 
 
 class _Refused(Exception):

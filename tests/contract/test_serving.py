@@ -114,7 +114,7 @@ def test_a_server_answers_with_the_model_of_one_evaluation_while_the_run_trains(
         while True:
             try:
                 status, answer = predict(server)
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 return  # the server has ended with the run
             with lock:
                 answers.append((status, answer))
@@ -238,6 +238,33 @@ def test_slow_clients_do_not_keep_others_waiting_nor_the_server_from_its_end(beg
         for each in slow:
             each.close()
     server.close()  # again
+
+
+def test_an_answer_that_is_being_computed_is_sent_before_the_server_ends(begun, monkeypatch):
+    computing, closing = threading.Event(), threading.Event()
+    compute = lk.Predictor.predict_proba
+
+    def waits(self, x):
+        computing.set()
+        assert closing.wait(60)
+        return compute(self, x)
+
+    monkeypatch.setattr(lk.Predictor, "predict_proba", waits)
+    server, answers = begun.serve(), []
+    client = threading.Thread(target=lambda: answers.append(predict(server)))
+    client.start()
+    assert computing.wait(60)
+    closer = threading.Thread(target=server.close)
+    closer.start()
+    try:
+        while True:  # until the address takes no connections
+            socket.create_connection(("127.0.0.1", server.port), timeout=60).close()
+    except OSError:
+        closing.set()
+    client.join(60)
+    closer.join(60)
+    assert server.closed
+    assert [status for status, _ in answers] == [200]
 
 
 def test_a_connection_has_a_deadline(begun, monkeypatch):

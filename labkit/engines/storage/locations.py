@@ -177,7 +177,10 @@ class Bucket:
 
         def listed() -> list[str]:
             self._fs.invalidate_cache(self._root)  # other processes also write here
-            return [str(path).rstrip("/").rpartition("/")[2] for path in self._fs.ls(self._root, detail=False)]
+            try:
+                return [str(path).rstrip("/").rpartition("/")[2] for path in self._fs.ls(self._root, detail=False)]
+            except KeyError:  # fsspec's memory file system: another thread removed a file while the files were listed
+                return listed()
 
         return _as_oserror(listed)
 
