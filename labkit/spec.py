@@ -52,10 +52,6 @@ SHORTHANDS = {
     ),
 }
 
-RENAMED = {
-    "early_stopping": ("budget", "patience")
-}  # options whose name is that of another part's: {name here: part, option}
-
 
 @dataclass(frozen=True)
 class RunSpec:
@@ -77,8 +73,7 @@ class RunSpec:
         found: dict[str, Option] = {}
         for part in PARTS:
             found |= {name: k for name, k in options_of(getattr(self, part)).items() if name not in found}
-        renamed = {name: options_of(getattr(self, part))[option] for name, (part, option) in RENAMED.items()}
-        return found | renamed | SHORTHANDS
+        return found | SHORTHANDS
 
     def value(self, name: str) -> Any:
         """Return the value of the option that `changed` accepts under this name."""
@@ -97,8 +92,6 @@ class RunSpec:
 
     def _place(self, name: str) -> tuple[str, str]:
         """Return the name of the part that declares this option, and the option's name there."""
-        if name in RENAMED:
-            return RENAMED[name]
         for part in PARTS:
             if name in options_of(getattr(self, part)):
                 return part, name

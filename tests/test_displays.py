@@ -171,7 +171,7 @@ def test_a_simulated_cluster_shows_times_and_links():
         "slow": "worker-2 5x slower",
         "links": "latency 50 us, 125 MB/s in and out of a node",
         "cores": "2 per node",
-        "lost roles": "lost after 5 s of silence (patience), not restarted automatically",
+        "lost roles": "lost after 5 s of silence, not restarted automatically",
         "checkpoints": "every 2 s",
     }
 

@@ -31,7 +31,7 @@ from labkit.manifest import load_manifest
 from labkit.options import options_of, read_option, same_option, write_option
 from labkit.plain_values import NotEncodable
 from labkit.serialization import CLASSES, from_dict, to_dict
-from labkit.spec import RENAMED, SHORTHANDS, RunSpec, make_cluster, spec_of, strategy_name
+from labkit.spec import SHORTHANDS, RunSpec, make_cluster, spec_of, strategy_name
 from labkit.strategies import STRATEGIES
 from tests.refusals import check_refused
 
@@ -171,7 +171,7 @@ def test_every_option_is_written_and_read(spec):
 @FEW
 @given(clusters())
 def test_a_cluster_has_the_values_of_its_specification(spec):
-    assume(spec.engine == "simulated" or spec.patience >= 0.6)
+    assume(spec.engine == "simulated" or spec.heartbeat_timeout >= 0.6)
     assume(not spec.dashboard)  # needs bokeh, and no scheduler
     with make_cluster(spec) as cluster:
         assert spec_of(cluster) == cluster.spec
@@ -223,7 +223,7 @@ def read_or_refused(read, given):
 
 @settings(max_examples=300, deadline=None)
 @given(JSON)
-@example({"lk": "ClusterSpec", "patience": 10**400})
+@example({"lk": "ClusterSpec", "heartbeat_timeout": 10**400})
 @example({"lk": "Problem", "options": {"lk": "float", "is": "nan"}})
 def test_anything_is_read_or_refused_in_a_sentence(plain):
     for read in (from_dict, RunSpec.from_dict):
@@ -379,7 +379,6 @@ DIFFER = {
     ("on_loss", "AsynchronousServer"),  # asynchronous servers continue without a lost worker
     ("optimizer", "SparsePS"),  # rows are touched seldom: Adagrad
     ("compute", "SimulatedCluster"),  # in virtual time a gradient needs a time
-    ("patience", "Budget"),  # evaluations, not seconds; `early_stopping` where a name has no part
     ("order", "Pipeline"),  # with the interleaved schedule, which `Hybrid` does not have
 }  # fmt: skip
 
@@ -403,16 +402,15 @@ def test_no_option_is_declared_twice_with_another_range_or_default():
                 reported = (*kind, k.low, k.high, k.choices, k.unit, k.log, k.live, repr(k.default))
                 if seen.setdefault(name, reported) != reported:
                     differ.add((name, cls.__name__))
-    assert {"patience", "learning_rate", "seconds", "batch_size", "checkpoint_every"} <= set(seen)
+    assert {"heartbeat_timeout", "learning_rate", "seconds", "batch_size", "checkpoint_every"} <= set(seen)
     assert differ == DIFFER
 
 
 def test_an_option_belongs_to_one_part():
     for strategy in STRATEGIES.values():
-        renamed = [options_of(lk.Budget)[option] for part, option in RENAMED.values()]
         parts = (strategy, ClusterSpec, lk.Budget, lk.Problem)
-        names = [name for part in parts for name, k in options_of(part).items() if k not in renamed]
-        names += [*SHORTHANDS, *RENAMED]
+        names = [name for part in parts for name in options_of(part)]
+        names += [*SHORTHANDS]
         assert [name for name in names if names.count(name) > 1] == [], strategy
 
 
@@ -443,7 +441,10 @@ def test_an_option_of_another_class():
     class Copy:
         workers: int = same_option(ClusterSpec, "workers")
         slow: dict = same_option(ClusterSpec, "slow")
-        patience: float = same_option(ClusterSpec, "patience", default=3.0, help="s of silence")
+        heartbeat_timeout: float = same_option(ClusterSpec, "heartbeat_timeout", default=3.0, help="s of silence")
 
     assert Copy() == Copy(4, {}, 3.0)
-    assert (options_of(Copy)["patience"].high, options_of(Copy)["patience"].help) == (1e6, "s of silence")
+    assert (options_of(Copy)["heartbeat_timeout"].high, options_of(Copy)["heartbeat_timeout"].help) == (
+        1e6,
+        "s of silence",
+    )

@@ -35,12 +35,12 @@ SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
     (
         "Budget (without any: accuracy 0.95, or 20 s)", "budget",
         {name: name for name in ("updates", "samples", "epochs", "seconds", "accuracy", "loss")}
-        | {"early-stopping": "early_stopping", "min-delta": "min_delta"},
+        | {"patience": "patience", "min-delta": "min_delta"},
     ),
     (
         "Cluster", "cluster",
         {"workers": "workers", "servers": "servers", "server-time": "server_time", "slow": "slow", "replicas": "replicas",
-         "max-workers": "max_workers", "patience": "patience", "checkpoint-every": "checkpoint_every"},
+         "max-workers": "max_workers", "heartbeat-timeout": "heartbeat_timeout", "checkpoint-every": "checkpoint_every"},
     ),
     (
         "Cluster, only with --engine simulated", "cluster",
@@ -181,14 +181,12 @@ def run_options() -> tuple[RunOption, ...]:
     from ..options import options_of
     from ..problem import Problem
     from ..roles.budget import Budget
-    from ..spec import RENAMED
     from ..strategies import Strategy
 
     parts: dict[str, Any] = {"strategy": Strategy, "problem": Problem, "budget": Budget, "cluster": ClusterSpec}
     declared_options: list[RunOption] = []
     for title, part, names in SECTIONS:
-        renamed = {name: options_of(parts[owner])[option] for name, (owner, option) in RENAMED.items() if owner == part}
-        known = options_of(parts[part]) | renamed
+        known = options_of(parts[part])
         declared_options += [_option(title, name, known[declared]) for name, declared in names.items()]
         declared_options += [
             RunOption(section, names, **more) for section, names, more in EXTRA_OPTIONS.values() if section == title

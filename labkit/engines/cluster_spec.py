@@ -124,7 +124,9 @@ class ClusterSpec:
         high=100_000,
         help="workers that there may be at a time, if they join and leave; none: as many as workers",
     )
-    patience: float = option(5.0, low=1e-3, high=1e6, unit="s", help="silence after which a role counts as lost")
+    heartbeat_timeout: float = option(
+        5.0, low=1e-3, high=1e6, unit="s", help="silence after which a role counts as lost"
+    )
     restart_after: float | None = option(
         0.8, low=0.0, high=1e9, unit="s", help="time until a lost role is back; none: it does not come back by itself"
     )

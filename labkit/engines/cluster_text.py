@@ -74,7 +74,7 @@ def _links(spec: ClusterSpec) -> str:
 
 
 def _losses(spec: ClusterSpec) -> str:
-    lost = f"lost after {time_text(spec.patience)} of silence (patience)"
+    lost = f"lost after {time_text(spec.heartbeat_timeout)} of silence"
     if not spec.virtual_time:
         return f"{lost}, then restarted"
     if spec.restart_after is None:

@@ -68,7 +68,7 @@ def restart(self: Target, role: str) -> Target:
 def freeze(self: Target, role: str) -> Target:
     """Suspend the process of a role (on a cluster, with SIGSTOP).
 
-    If it is frozen for longer than the cluster's `patience` (the heartbeat timeout), the role is declared lost.
+    If it is frozen for longer than the cluster's `heartbeat_timeout`, the role is declared lost.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def thaw(self: Target, role: str) -> Target:
 def cut(self: Target, role: str, peer: str | None = None) -> Target:
     """Block all messages between two roles.
 
-    A role that is cut off from all others is declared lost after the cluster's `patience` (the heartbeat timeout).
+    A role that is cut off from all others is declared lost after the cluster's `heartbeat_timeout`.
 
     Parameters
     ----------

@@ -344,7 +344,7 @@ class Restart(OnRole):
 class Freeze(Lasting):
     """Fault: suspends the process of a role.
 
-    If it is suspended for longer than the cluster's `patience` (the heartbeat timeout), the role is declared lost.
+    If it is suspended for longer than the cluster's `heartbeat_timeout`, the role is declared lost.
 
     Parameters
     ----------

@@ -609,7 +609,7 @@ def _varied_options(spec: RunSpec, differing: Mapping[str, set[str]]) -> dict[st
             if name not in names or name in ALWAYS:
                 continue
             value = getattr(owner, name)
-            # as the budget's seconds, which are also a result, and its patience, which a cluster has also
+            # as the budget's seconds, which are also a result
             column = name if name not in (*RESULTS, *found) else f"{part}_{name}"
             try:
                 found[column] = (

@@ -36,7 +36,7 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "seconds": (5, 10, 20, 30, 60, 120, 300, 600),
     "accuracy": (None, 0.9, 0.95, 0.97, 0.98),
     "loss": (None, 1.0, 0.5, 0.3, 0.2, 0.1, 0.05),
-    "early_stopping": (None, 3, 5, 10, 20, 50),
+    "patience": (None, 3, 5, 10, 20, 50),
     "validation": (0.0, 0.05, 0.1, 0.2, 0.3),
     "weight_decay": (0.0, 1e-5, 1e-4, 1e-3, 1e-2),
     "clip_norm": (None, 0.1, 0.5, 1.0, 5.0, 10.0),
@@ -48,7 +48,7 @@ TEXTS = {
 }  # fmt: skip
 LABELS = {
     "batch_size": "batch size", "seconds": "time limit", "accuracy": "target accuracy", "pace": "gradient time",
-    "loss": "target loss", "early_stopping": "early stopping", "validation": "validation part",
+    "loss": "target loss", "patience": "early stopping", "validation": "validation part",
     "distribution": "distribution of times", "hidden": "hidden layers", "eval_every": "evaluate every", "on_loss": "on failure",
     "replicas": "backups", "checkpoint_every": "checkpoint every",
     "n_push": "push every n steps", "n_fetch": "fetch every n steps", "give_up": "abandon late gradients",
@@ -65,7 +65,7 @@ RARE = (
 )  # options of one strategy that are rarely changed
 HIDDEN = {
     "server_time", "slow", "cores", "options", "timing_only", "test_fraction", "standardize", "class_weights", "updates",
-    "samples", "epochs", "placement", "max_workers", "patience", "min_delta", "restart_after", "checkpoint_time",
+    "samples", "epochs", "placement", "max_workers", "heartbeat_timeout", "min_delta", "restart_after", "checkpoint_time",
     "evaluation_time",
 }  # fmt: skip
 
@@ -111,7 +111,7 @@ def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[
     order = (
         "strategy", "learning_rate", *options_of(settings.strategy), "engine", "workers", "servers", "pace", "distribution",
         "latency", "bandwidth", "replicas", "checkpoint_every", "data", "model", "batch_size", "hidden", "partition",
-        "validation", "activation", "seed", "seconds", "accuracy", "loss", "early_stopping",
+        "validation", "activation", "seed", "seconds", "accuracy", "loss", "patience",
     )  # fmt: skip
     found = {
         name: _control(settings, name)
@@ -138,7 +138,7 @@ def _applies(settings: Settings, name: str) -> bool:
         return bool(settings.own_by_name("model"))
     if name in ("hidden", "activation"):
         return settings.problem.model is None
-    if name in ("loss", "early_stopping"):
+    if name in ("loss", "patience"):
         return not settings.problem.timing_only
     if name == "validation":
         return settings.problem.name != "quadratic" and not isinstance(settings.problem.data, DaskDataset)

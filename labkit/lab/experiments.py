@@ -40,7 +40,7 @@ NOT_SWEPT = (
     "seconds",
     "accuracy",
     "loss",
-    "early_stopping",
+    "patience",
     "validation",
     "checkpoint_every",
     "eval_every",

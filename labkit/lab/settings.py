@@ -19,7 +19,7 @@ from ..options import Option, check_option, option, options_of, read_option
 from ..problem import Problem
 from ..roles.budget import Budget
 from ..run import Run
-from ..spec import NOT_SHARED, PACE, RENAMED, RunSpec, make_cluster, strategy_name
+from ..spec import NOT_SHARED, PACE, RunSpec, make_cluster, strategy_name
 from ..strategies import STRATEGIES, Strategy
 
 # options of processes and of the recording, and `compute`, which is set as "pace" and "distribution"
@@ -29,7 +29,6 @@ FIELDS = {
     "data": (("problem", "data"), ("problem", "options"), ("problem", "dtype")),
     "pace": (("cluster", "compute"),), "distribution": (("cluster", "compute"),),
     "model": (("problem", "model"), ("problem", "hidden"), ("problem", "activation")),
-    **{name: (place,) for name, place in RENAMED.items()},
 }  # fmt: skip
 
 

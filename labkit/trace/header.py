@@ -107,7 +107,7 @@ class RecordedCluster(RecordedPart):
     cores: int = 1  # of every node
     replicas: int = 0  # backups of every server
     max_workers: int | None = None  # at a time, if workers join and leave; None: as many as `workers`
-    patience: float = 5.0  # s of silence after which a role counts as lost
+    heartbeat_timeout: float = 5.0  # s of silence after which a role counts as lost
     restart_after: float | None = None  # s until a lost role is back; None: it does not come back by itself
     checkpoint_every: float | None = None  # s between two checkpoints of a shard
     checkpoint_time: float = 0.0  # s to save a checkpoint

@@ -29,7 +29,7 @@ def run_of(processes, strategy, folder, **shape):
 
     Its budget has no number of updates: how many it applies before a fault depends on the machine.
     """
-    shape = {"room": 8000, "pace": 0.02, "patience": 60.0} | shape
+    shape = {"room": 8000, "pace": 0.02, "heartbeat_timeout": 60.0} | shape
     if strategy.name == "SparsePS":  # which has fewer events
         shape |= {"room": 500, "pace": 0.2}
     if not type(strategy).uses_servers:

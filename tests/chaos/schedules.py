@@ -38,11 +38,18 @@ FIXED: dict[str, str] = {  # of options and commands: why they are not drawn
 }
 # The highest drawn values of numbers. Times (s) are of the order of a run's length.
 CAPS: dict[str, float] = {
-    "workers": 6, "servers": 3, "max_workers": 8, "cores": 3, "latency": 0.05, "patience": 2.0, "restart_after": 0.8,
+    "workers": 6, "servers": 3, "max_workers": 8, "cores": 3, "latency": 0.05, "heartbeat_timeout": 2.0, "restart_after": 0.8,
     "checkpoint_every": 5.0, "checkpoint_time": 0.05, "evaluation_time": 0.05, "eval_every": 100, "clip_norm": 1.0,
     "weight_decay": 0.01, "seconds": 0.3, "factor": 20.0, "rate": 3.0,
 }  # fmt: skip
-FLOORS = {"patience": 0.05, "checkpoint_every": 0.02, "factor": 0.1, "rate": 0.1, "bandwidth": 1e6, "clip_norm": 0.01}
+FLOORS = {
+    "heartbeat_timeout": 0.05,
+    "checkpoint_every": 0.02,
+    "factor": 0.1,
+    "rate": 0.1,
+    "bandwidth": 1e6,
+    "clip_norm": 0.01,
+}
 OTHER_INTEGERS = 6  # the cap of other integers
 
 # Options that change the form of a gradient, so that it is no mark in the parameters (`indicator`).
@@ -120,7 +127,7 @@ def candidates(rng: random.Random, kind: Any, marks: bool) -> Iterator[tuple[Any
 def drawn_options(rng: random.Random, kind: Any, rare: float) -> dict[str, Any]:
     """Values of the options of a class. `rare`: the probability that an option is drawn; the others have their defaults. The
     times of a gradient, the numbers of roles and the reaction to losses are always drawn."""
-    always = ("compute", "workers", "servers", "patience", "restart_after", "on_loss")
+    always = ("compute", "workers", "servers", "heartbeat_timeout", "restart_after", "on_loss")
     return {
         name: drawn_value(rng, name, declared)
         for name, declared in options_of(kind).items()
@@ -222,7 +229,7 @@ def random_commands(
 
 def related_time(rng: random.Random, shape: Mapping[str, Any]) -> float:
     """A time after which something happens: a restart, or the loss of a silent role."""
-    return rng.choice([shape.get("restart_after") or 0.0, shape.get("patience", 5.0)])
+    return rng.choice([shape.get("restart_after") or 0.0, shape.get("heartbeat_timeout", 5.0)])
 
 
 def drawn_command(

@@ -43,7 +43,7 @@ def test_the_ledger_closes_after_faults_during_a_bucket(seed, oracle):
     cluster = lk.SimulatedCluster(
         workers=workers, compute=rng.choice([lk.distributions.Deterministic(STEP / 2), lk.distributions.Exponential(STEP / 2)]),
         latency=0.0005,
-        bandwidth=2e5, restart_after=0.05, patience=rng.choice([0.1, 10.0]), cores=rng.choice([1, 8]),
+        bandwidth=2e5, restart_after=0.05, heartbeat_timeout=rng.choice([0.1, 10.0]), cores=rng.choice([1, 8]),
     )  # fmt: skip
     faults = faults_of(rng, workers)
     run = goes_on(lk.train(DEEP, strategy, cluster, lk.Budget(updates=40), seed=seed, faults=faults))

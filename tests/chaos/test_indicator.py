@@ -168,7 +168,7 @@ def restored_centres(seed):
     shape = {
         "workers": workers, "servers": servers,
         "compute": rng.choice([lk.distributions.Deterministic(0.02), lk.distributions.Exponential(0.02)]),
-        "server_time": rng.choice([None, 0.002]), "latency": rng.choice([0.0, 0.004]), "patience": 0.3,
+        "server_time": rng.choice([None, 0.002]), "latency": rng.choice([0.0, 0.004]), "heartbeat_timeout": 0.3,
         "restart_after": rng.choice([0.0, 0.05, 0.3]), "checkpoint_every": rng.choice([None, 0.1, 0.4]),
         "checkpoint_time": rng.choice([0.0, 0.01]), "replicas": rng.choice([0, 0, 0, 1]),
     }  # fmt: skip

@@ -114,7 +114,7 @@ def faulty(seed, name, processes, folder):
     """A run of `name` with random faults, until it is over."""
     rng = random.Random(f"ledger {seed} {name}")
     strategy, shape, plan = fitting(name, rng)
-    shape |= {"patience": 2.0, "checkpoint_every": rng.choice([None, 0.2])}
+    shape |= {"heartbeat_timeout": 2.0, "checkpoint_every": rng.choice([None, 0.2])}
     faults = random_commands(rng, plan, shape, real=True)
     print(seed, strategy, shape, [fault.text() for fault in faults])  # shown where the test fails
     run = started(processes, strategy, lk.Budget(updates=rng.choice([20, 40])), folder, faults, **shape)

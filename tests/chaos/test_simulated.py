@@ -107,7 +107,7 @@ WEATHER = [
 def test_digits_reach_95_percent_under_random_faults(strategy, oracle):
     """Asynchronous runs continue, synchronous ones wait or continue: all of them learn."""
     cluster = lk.SimulatedCluster(
-        workers=4, compute=0.005, latency=0.0005, patience=0.2, restart_after=0.1, checkpoint_every=0.1
+        workers=4, compute=0.005, latency=0.0005, heartbeat_timeout=0.2, restart_after=0.1, checkpoint_every=0.1
     )
     problem, budget = lk.Problem("digits", hidden=(32,), seed=1), lk.Budget(accuracy=0.95, updates=3000)
     run = lk.train(problem, strategy, cluster, budget, faults=WEATHER).wait(WALL)

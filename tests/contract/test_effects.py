@@ -94,6 +94,6 @@ def end(run, engine):
 @over("event", {"kill": kill, "freeze": freeze, "pause": pause, "end": end}, slow=["kill", "freeze", "pause", "end"])
 def test_a_role_that_waits_in_an_effect(engine, event):
     strategy = Waits(seconds=LONG if event is end else SECONDS)
-    run = engine.train(QUADRATIC, strategy, lk.Budget(seconds=LONG), 3, time=PACE, patience=3 * SECONDS)
+    run = engine.train(QUADRATIC, strategy, lk.Budget(seconds=LONG), 3, time=PACE, heartbeat_timeout=3 * SECONDS)
     run.advance(SECONDS / 4) if engine.simulated else run.wait_for(all_have(0, BEGINS))
     event(run, engine)

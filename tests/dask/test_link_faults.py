@@ -19,7 +19,7 @@ from tests.dask.helpers import closes, computes, events, further, path_of_labkit
 @pytest.fixture
 def small(cluster):
     """Two workers that take 10 ms for a gradient."""
-    return cluster.resized(workers=2, pace=0.01, patience=60.0)
+    return cluster.resized(workers=2, pace=0.01, heartbeat_timeout=60.0)
 
 
 def comes_to_its_end(run, count):

@@ -120,7 +120,7 @@ def test_all_that_a_run_refers_to_is_sent_also_to_roles_that_restart_or_resume(a
         run = lk.train(problem, strategy, cluster, lk.Budget(updates=10**9), checkpoint=tmp_path / "run")
         computes(run, "worker-0")
         run.kill("worker-0")
-        computes(run, "worker-0", instance=1, more=100)
+        computes(run, "worker-0", instance=1)
         run.stop()
         closes(run)
         resumed = lk.resume(

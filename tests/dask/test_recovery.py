@@ -33,7 +33,7 @@ from tests.dask.helpers import (
 @pytest.fixture
 def small(cluster):
     """Two workers that take 10 ms for a gradient. The heartbeat timeout is long, so that a slow machine adds no losses."""
-    return cluster.resized(workers=2, pace=0.01, patience=60.0)
+    return cluster.resized(workers=2, pace=0.01, heartbeat_timeout=60.0)
 
 
 def ends_well(run, more=30):
@@ -217,7 +217,7 @@ def test_options_slowdowns_and_link_faults_hold_for_the_next_incarnation(small, 
 
 
 def test_replicas_begin_again_together_and_lose_nothing_that_was_applied(cluster, started):
-    on = cluster.resized(workers=3, pace=0.01, patience=60.0)
+    on = cluster.resized(workers=3, pace=0.01, heartbeat_timeout=60.0)
     run = further(started(lk.RingAllReduce(), on=on), 30)
     run.kill("worker-1")
     assert run.wait_for("restarted", "worker-1")
@@ -228,7 +228,7 @@ def test_replicas_begin_again_together_and_lose_nothing_that_was_applied(cluster
 
 @pytest.mark.slow
 def test_the_parts_of_a_split_model_go_back_to_a_version_that_all_have_kept(cluster, started):
-    on = cluster.resized(workers=3, pace=0.01, patience=60.0)
+    on = cluster.resized(workers=3, pace=0.01, heartbeat_timeout=60.0)
     run = further(started(lk.FSDP(), on=on), 70)
     run.kill("worker-2")
     assert run.wait_for("restarted", "worker-2").update % 50 == 0
@@ -260,7 +260,7 @@ def test_a_role_thawed_before_the_heartbeat_timeout_continues(small, started):
     ids=["frozen", "cut off"],
 )
 def test_a_role_that_answers_after_the_heartbeat_timeout_is_fenced(small, started, role, away, back):
-    run = further(started(on=small.resized(patience=3.0)), 20)
+    run = further(started(on=small.resized(heartbeat_timeout=3.0)), 20)
     getattr(run, away)(role)
     assert "did not answer for 3 s" in run.wait_for("lost", role).reason
     run.wait_for("restarted", role)
@@ -273,7 +273,7 @@ def test_a_role_that_answers_after_the_heartbeat_timeout_is_fenced(small, starte
 
 @pytest.mark.slow
 def test_a_process_that_stays_frozen_does_not_affect_later_runs(cluster, started):
-    run = further(started(on=cluster.resized(pace=0.005, patience=1.0)))
+    run = further(started(on=cluster.resized(pace=0.005, heartbeat_timeout=1.0)))
     frozen = process_of(run, "worker-0")
     frozen.suspend()
     try:

@@ -159,7 +159,7 @@ def test_a_start_waits_for_slow_processes_and_names_the_stage(hold, until, gate,
 
 
 def test_a_run_waits_for_processes_of_its_own_that_are_slow_to_come_back(started, gate):
-    with lk.DaskCluster(workers=1, pace=0.01, patience=60.0) as own:
+    with lk.DaskCluster(workers=1, pace=0.01, heartbeat_timeout=60.0) as own:
         run = started(on=own.open(), budget=lk.Budget(updates=200))
         run.wait_for(lambda run: run.summary()["updates"] >= 40)
         gate.clear()

@@ -28,7 +28,7 @@ from labkit.errors import LabkitError
 from labkit.trace.ledger import ledger
 from labkit.trace.summary import summary
 
-PUBLIC: dict[str, str] = {"Step": "StepDecay"}  # as {"patience": "heartbeat_timeout"}
+PUBLIC: dict[str, str] = {"Step": "StepDecay", "patience": "heartbeat_timeout"}
 
 MESSAGES: dict[str, str] = {
     "Position": "Push", "CentreWeights": "Weights",  # EASGD

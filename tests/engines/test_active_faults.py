@@ -127,7 +127,7 @@ def test_the_end_of_a_temporary_fault_restores_what_was_there(word):
     again = {"freeze": lk.Run.freeze, "cut": lk.Run.cut}[word]
 
     def started(*windows):
-        cluster = lk.SimulatedCluster(workers=2, compute=0.1, patience=100.0)
+        cluster = lk.SimulatedCluster(workers=2, compute=0.1, heartbeat_timeout=100.0)
         return lk.train(TIMING, lk.AsyncPS(), cluster, lk.Budget(seconds=12), faults=[text.format(*w) for w in windows])
 
     def computed(run):

@@ -241,7 +241,7 @@ def test_injected_faults_are_repeated_exactly():
 
 
 def test_a_run_has_a_method_for_every_command():
-    run = started(patience=10.0).advance(0.05)
+    run = started(heartbeat_timeout=10.0).advance(0.05)
     run.freeze("worker-0").advance(0.01).thaw("worker-0")
     run.cut("worker-1").advance(0.01).reconnect("worker-1").cut("worker-1", "server-0").reconnect(
         "worker-1", "server-0"

@@ -5,17 +5,17 @@ that is reachable again earlier continues.
 """
 
 TRAIN = (
-    "on = cluster.resized(workers=3, servers=1, patience={patience}, pace=0.01)\n"
+    "on = cluster.resized(workers=3, servers=1, heartbeat_timeout={heartbeat_timeout}, pace=0.01)\n"
     "run = lk.train(lk.Problem('digits', hidden=(64,), seed=3), {strategy}, on, lk.Budget({budget}), "
     "checkpoint={place!r})\n"
     "ledgers.moves(run, 50)"
 )
 
 
-def start(cluster, name, strategy="lk.AsyncPS(learning_rate=0.05)", budget="updates=10**9", patience=3.0):
+def start(cluster, name, strategy="lk.AsyncPS(learning_rate=0.05)", budget="updates=10**9", heartbeat_timeout=3.0):
     """A run during training; checkpoints are stored where all hosts can read them."""
     place = f"file://{cluster.folder}/{name}"
-    cluster.client.do(TRAIN.format(patience=patience, strategy=strategy, budget=budget, place=place))
+    cluster.client.do(TRAIN.format(heartbeat_timeout=heartbeat_timeout, strategy=strategy, budget=budget, place=place))
     return cluster.hosts_of_roles()
 
 
@@ -46,7 +46,7 @@ def lonely_worker(hosts_by_role):
 def test_hosts_that_are_cut_off_for_a_short_and_for_a_long_time(own_cluster):
     """A worker is back before the heartbeat timeout; then a worker, and the server, are restarted on other hosts."""
     client = own_cluster.client
-    hosts_by_role = start(own_cluster, "short", patience=60.0)
+    hosts_by_role = start(own_cluster, "short", heartbeat_timeout=60.0)
     role = lonely_worker(hosts_by_role)
     hosts_by_role[role].unplug()
     client.do("ledgers.moves(run, 60)")  # the others continue

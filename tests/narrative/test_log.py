@@ -141,12 +141,12 @@ def test_links_with_equal_faults_are_summarized_in_one_line():
 
 
 def test_a_killed_role_is_not_logged_as_lost_too():
-    run = simulated("kill:worker-1@0.1", restart_after=0.2, patience=0.1).advance(0.35)
+    run = simulated("kill:worker-1@0.1", restart_after=0.2, heartbeat_timeout=0.1).advance(0.35)
     assert [line for line in log_lines(run.trace) if line.startswith("0.10 s")] == [
         "0.10 s w1 was killed", "0.10 s w1 left; the others continue",
     ]  # fmt: skip
     assert "0.30 s w1 restarted (1st time)" in log_lines(run.trace)
-    run = simulated("freeze:worker-1@0.1-0.5", restart_after=0.2, patience=0.1).wait()
+    run = simulated("freeze:worker-1@0.1-0.5", restart_after=0.2, heartbeat_timeout=0.1).wait()
     lines = log_lines(run.trace)
     assert "0.20 s w1 is lost: it was silent for 0.1 s" in lines
     assert sum("woke up after" in line for line in lines) == (run.trace.now > 0.5 * NANO)

@@ -25,7 +25,7 @@ def _started(seconds):
 def _harmed(strategy, server="server-0", **cluster):
     """A run with faults: a worker, a server and the chief are lost once; one role is frozen, one cut off, one stays away."""
     run = _run(
-        strategy, seconds=6.0, **{"checkpoint_every": 0.7, "latency": 0.002, "patience": 1.0, **cluster}
+        strategy, seconds=6.0, **{"checkpoint_every": 0.7, "latency": 0.002, "heartbeat_timeout": 1.0, **cluster}
     ).advance(1.05)
     for role, stays in (("worker-2", False), (server, True), ("chief", False)):
         if role:

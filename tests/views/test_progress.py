@@ -180,7 +180,7 @@ def test_past_leads_are_unchanged_by_later_rows():
 @pytest.mark.parametrize("faults", [(), ("kill:worker-1@0.8", "freeze:worker-3@1.5-2.2")], ids=["calm", "with losses"])
 def test_clocks_of_a_run_that_grows_are_those_of_the_whole_record(faults):
     """Queried forward and backward during the run; without losses each lead is also counted by hand."""
-    going, clocks = run(lk.AsyncPS(), seconds=3.0, faults=faults, patience=0.3, restart_after=0.2), Clocks()
+    going, clocks = run(lk.AsyncPS(), seconds=3.0, faults=faults, heartbeat_timeout=0.3, restart_after=0.2), Clocks()
     while not going.done:
         trace = going.advance(0.37).trace
         for t in (trace.watermark(), trace.watermark() // 3, trace.watermark() - 10_000_000):

@@ -68,7 +68,7 @@ class SimulatedCluster(HasOptions, Cluster):
     record: bool = same_option(ClusterSpec, "record")
     replicas: int = same_option(ClusterSpec, "replicas")
     max_workers: int | None = same_option(ClusterSpec, "max_workers")
-    patience: float = same_option(ClusterSpec, "patience")
+    heartbeat_timeout: float = same_option(ClusterSpec, "heartbeat_timeout")
     restart_after: float | None = same_option(ClusterSpec, "restart_after")
     checkpoint_every: float | None = same_option(ClusterSpec, "checkpoint_every")
     checkpoint_time: float = same_option(ClusterSpec, "checkpoint_time")

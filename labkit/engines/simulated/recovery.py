@@ -1,10 +1,10 @@
 """Loss and restart of roles in virtual time, by the same rules as on a cluster of processes.
 
-A loss is detected at once if the process was killed, and after `patience` seconds if the role is silent (frozen, or isolated).
-The work of the lost instance and all messages in flight from and to it are lost. `restart_after` seconds later, the next
-incarnation of the role starts from the newest checkpoint, and peers that wait for `Joined` are notified. A silent role that
-recovers within `patience` seconds continues where it was. A silent role that recovers later is fenced, i.e. told to exit,
-because it has been declared lost.
+A loss is detected at once if the process was killed, and after `heartbeat_timeout` seconds if the role is silent (frozen, or
+isolated). The work of the lost instance and all messages in flight from and to it are lost. `restart_after` seconds later, the
+next incarnation of the role starts from the newest checkpoint, and peers that wait for `Joined` are notified. A silent role that
+recovers within `heartbeat_timeout` seconds continues where it was. A silent role that recovers later is fenced, i.e. told to
+exit, because it has been declared lost.
 
 If roles form a group (replicas, parts of one model), all members start their next incarnation together.
 
@@ -70,7 +70,7 @@ class SimulatedRecovery:
         self._by_name = {role.name: role for role in roles}
         self._chief = self._by_name["chief"]
         self._members, self._factory, self._checkpoints, self._trace = members, factory, checkpoints, trace
-        self._heartbeat_timeout, self._restart_after = cluster.patience, cluster.restart_after
+        self._heartbeat_timeout, self._restart_after = cluster.heartbeat_timeout, cluster.restart_after
         self._grouped = restarts_as_group(plan.layout)
         self.lost_instances: list[list[int]] = []
         self.changes = 0
@@ -112,7 +112,7 @@ class SimulatedRecovery:
         self._restart([role.name for role in self._node_of(name) if role.down and role.name not in self.outside])
 
     def freeze(self, name: str, reason: Reason) -> None:
-        """Suspend the process of role `name`. If it is still suspended after `patience` seconds, the role is declared lost."""
+        """Suspend the process of role `name`. If it is suspended for `heartbeat_timeout` seconds, the role is declared lost."""
         node = [role for role in self._node_of(name) if not role.down]
         for role in node:
             self._why_frozen.begin(role.name, reason, self._process[role.name])
@@ -135,7 +135,7 @@ class SimulatedRecovery:
                 role.resume()
 
     def isolate(self, name: str, reason: Reason) -> None:
-        """Cut the node of role `name` off from all other nodes. If it is still cut off after `patience` seconds, its roles are
+        """Cut the node of role `name` off from all other nodes. If it is cut off for `heartbeat_timeout` seconds, its roles are
         declared lost.
         """
         names = [role.name for role in self._node_of(name) if not role.down]

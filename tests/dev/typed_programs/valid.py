@@ -66,7 +66,7 @@ lk.SimulatedCluster(compute="lognormal:0.01:0.5", checkpoint_every=None, record=
 assert_type(cluster.compute, Distribution | None)
 assert_type(cluster.workers, int)
 assert_type(cluster.slow, dict[str, float])
-lk.DaskCluster(workers=3, pace=lk.distributions.Exponential(0.1), patience=2.0, place={"server-0": "10.0.0.2"})
+lk.DaskCluster(workers=3, pace=lk.distributions.Exponential(0.1), heartbeat_timeout=2.0, place={"server-0": "10.0.0.2"})
 lk.DaskCluster("tcp://10.0.0.1:8786", pace=0.1, max_workers=8, may_kill=True)
 
 # runs

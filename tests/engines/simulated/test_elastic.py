@@ -16,7 +16,14 @@ def elastic(strategy=None, workers=3, most=3, **more):
 
 
 def test_a_frozen_worker_that_leaves_is_not_lost_and_joins_again():
-    run = elastic(patience=1.0).advance(0.505).freeze("worker-2").advance(0.1).execute(Leave("worker-2")).advance(2.0)
+    run = (
+        elastic(heartbeat_timeout=1.0)
+        .advance(0.505)
+        .freeze("worker-2")
+        .advance(0.1)
+        .execute(Leave("worker-2"))
+        .advance(2.0)
+    )
     assert fault_times(run) == [("frozen", 0.505)]
     run.execute(Join("worker-2")).advance(0.1)
     assert applied(run, 2.605, 2.705, "worker-2") == 10
@@ -27,7 +34,14 @@ def test_a_frozen_worker_that_leaves_is_not_lost_and_joins_again():
 
 @pytest.mark.parametrize("reconnected", [False, True])
 def test_an_isolated_worker_that_leaves_is_not_lost_and_joins_again(reconnected):
-    run = elastic(patience=1.0).advance(0.505).cut("worker-2").advance(0.1).execute(Leave("worker-2")).advance(2.0)
+    run = (
+        elastic(heartbeat_timeout=1.0)
+        .advance(0.505)
+        .cut("worker-2")
+        .advance(0.1)
+        .execute(Leave("worker-2"))
+        .advance(2.0)
+    )
     assert fault_times(run) == []
     assert applied(run, 0.505, 2.605, "worker-2") == 0
     if reconnected:  # its earlier messages arrive then
@@ -138,7 +152,7 @@ def test_a_run_is_finished_when_the_last_worker_that_computes_leaves():
 
 @pytest.mark.parametrize("why", ["killed", "never restarted", "frozen"])
 def test_a_run_is_finished_when_the_last_worker_that_computes_is_lost_for_good(why):
-    cluster = {"patience": 0.2} | ({"restart_after": None} if why != "killed" else {})
+    cluster = {"heartbeat_timeout": 0.2} | ({"restart_after": None} if why != "killed" else {})
     run = started(Finite(on_loss="continue"), 2, **cluster).advance(0.305)
     if why == "frozen":
         run.freeze("worker-1").wait()

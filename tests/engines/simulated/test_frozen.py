@@ -25,7 +25,7 @@ def everything(run):
 
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
 def test_a_role_thawed_before_the_heartbeat_timeout_continues_its_work(role):
-    run = started(lk.AsyncPS(), patience=1.0).advance(0.505).freeze(role).advance(0.9)
+    run = started(lk.AsyncPS(), heartbeat_timeout=1.0).advance(0.505).freeze(role).advance(0.9)
     if role == "worker-1":
         assert applied(run, 0.505, 1.405, role) == 0
         assert applied(run, 0.505, 1.405, "worker-0") == 90
@@ -41,12 +41,14 @@ def test_a_role_thawed_before_the_heartbeat_timeout_continues_its_work(role):
 
 def test_a_frozen_worker_finishes_what_it_had_begun():
     """Half of a gradient is computed before, half after it: its duration is not drawn again."""
-    run = started(lk.AsyncPS(), 1, patience=1.0).advance(0.105).freeze("worker-0").advance(0.5).thaw("worker-0")
+    run = (
+        started(lk.AsyncPS(), 1, heartbeat_timeout=1.0).advance(0.105).freeze("worker-0").advance(0.5).thaw("worker-0")
+    )
     assert applied(run, 0.105, 0.609) == 0
     run.advance(0.005)
     assert applied(run, 0.609, 0.610) == 1
     whole = started(lk.AsyncPS(), 1, budget=lk.Budget(updates=60)).wait()
-    again = started(lk.AsyncPS(), 1, budget=lk.Budget(updates=60), patience=1.0)
+    again = started(lk.AsyncPS(), 1, budget=lk.Budget(updates=60), heartbeat_timeout=1.0)
     again.advance(0.105).freeze("worker-0").advance(0.5).thaw("worker-0").wait()
     assert again.result().parameters.tobytes() == whole.result().parameters.tobytes()
     assert again.engine.seconds == pytest.approx(whole.engine.seconds + 0.5)
@@ -54,7 +56,7 @@ def test_a_frozen_worker_finishes_what_it_had_begun():
 
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
 def test_a_role_thawed_after_its_replacement_began_is_fenced(role):
-    run = started(lk.AsyncPS(), patience=1.0, checkpoint_every=0.1).advance(0.505).freeze(role).advance(3)
+    run = started(lk.AsyncPS(), heartbeat_timeout=1.0, checkpoint_every=0.1).advance(0.505).freeze(role).advance(3)
     assert fault_times(run) == [("frozen", 0.505), ("lost", 1.505), ("restarted", 2.305)]
     assert events(run, "lost")[0].reason == "was silent for 1 s"
     before = run.summary()["updates"]
@@ -68,7 +70,7 @@ def test_a_role_thawed_after_its_replacement_began_is_fenced(role):
 
 
 def test_a_role_thawed_between_its_loss_and_its_restart_is_fenced():
-    run = started(lk.AsyncPS(), patience=1.0).advance(0.505).freeze("worker-1").advance(1.4).thaw("worker-1")
+    run = started(lk.AsyncPS(), heartbeat_timeout=1.0).advance(0.505).freeze("worker-1").advance(1.4).thaw("worker-1")
     assert applied(run, 0.505, 1.905, "worker-1") == 0
     run.advance(1)
     assert fault_times(run) == [
@@ -82,7 +84,14 @@ def test_a_role_thawed_between_its_loss_and_its_restart_is_fenced():
 
 
 def test_a_frozen_role_can_be_killed():
-    run = started(lk.SyncPS(), patience=1.0).advance(0.505).freeze("worker-1").advance(0.2).kill("worker-1").advance(3)
+    run = (
+        started(lk.SyncPS(), heartbeat_timeout=1.0)
+        .advance(0.505)
+        .freeze("worker-1")
+        .advance(0.2)
+        .kill("worker-1")
+        .advance(3)
+    )
     assert fault_times(run) == [("frozen", 0.505), ("killed", 0.705), ("lost", 0.705), ("restarted", 1.505)]
     assert applied(run, 1.505, 3.705) == 3 * 220
     closed(run)
@@ -90,7 +99,9 @@ def test_a_frozen_role_can_be_killed():
 
 @pytest.mark.parametrize("on_loss", ["wait", "continue"])
 def test_a_ring_with_a_frozen_member(on_loss):
-    run = started(lk.RingAllReduce(on_loss=on_loss), patience=1.0).advance(0.505).freeze("worker-1").advance(0.5)
+    run = (
+        started(lk.RingAllReduce(on_loss=on_loss), heartbeat_timeout=1.0).advance(0.505).freeze("worker-1").advance(0.5)
+    )
     assert run.summary()["updates"] == 50  # not detected yet
     run.thaw("worker-1").advance(0.5)
     assert run.summary()["updates"] == 100
@@ -252,7 +263,7 @@ FAULTS = ["kill:worker-1@0.2", "freeze:worker-2@0.3-0.6", "kill:chief@0.5", "slo
 
 
 def lively(strategy, seed=0):
-    cluster = lk.SimulatedCluster(workers=3, patience=0.2, checkpoint_every=0.05, **RANDOM)
+    cluster = lk.SimulatedCluster(workers=3, heartbeat_timeout=0.2, checkpoint_every=0.05, **RANDOM)
     faults = [*FAULTS, *(["kill:server-0@0.7"] if strategy.uses_servers else [])]
     run = lk.train(MOONS, strategy, cluster, lk.Budget(seconds=3), seed=seed, faults=faults)
     run.advance(0.1).step().step().advance(0.15).kill("worker-0", restart=False)

@@ -215,7 +215,7 @@ FAULTS = [
 @pytest.mark.parametrize("pace", [None, 8 * MS], ids=["full speed", "paced"])
 def test_runs_with_faults_repeat_in_slices_and_their_ledger_closes(pace, faults):
     def started():
-        cluster = lk.SimulatedCluster(workers=3, compute=pace, costs=LIVELY, restart_after=0.02, patience=0.03)
+        cluster = lk.SimulatedCluster(workers=3, compute=pace, costs=LIVELY, restart_after=0.02, heartbeat_timeout=0.03)
         problem = lk.Problem("moons", hidden=(6, 6, 6))
         strategy = lk.BucketedAllReduce(bucket_size=1)
         return lk.train(problem, strategy, cluster, lk.Budget(updates=20), seed=3, faults=list(faults))
@@ -238,6 +238,6 @@ def test_a_freeze_at_any_moment_of_a_step_postpones_it(pace):
     postponed = []
     for moment in np.linspace(0.11 * MS, 0.95 * undisturbed / 1e9, 60):
         frozen = [lk.Freeze(f"worker-{i}", during=(moment, moment + 3 * MS)) for i in range(2)]
-        run = trained(given, (5, 5), pace=pace, updates=2, faults=frozen, patience=10)
+        run = trained(given, (5, 5), pace=pace, updates=2, faults=frozen, heartbeat_timeout=10)
         postponed.append((applied(run)[1] - undisturbed) / 1e6)
     assert postponed == pytest.approx([3] * 60, abs=0.01)

@@ -288,7 +288,7 @@ def test_a_run_with_link_faults_is_repeated_exactly(strategy):
         "slow:worker-0:2@0.7",
         "limit:worker-0:50kB/s@0.05-0.6",
     ]
-    run = trained(strategy, *faults, patience=0.3, restart_after=0.2)
+    run = trained(strategy, *faults, heartbeat_timeout=0.3, restart_after=0.2)
     again = run.engine.cluster.start(run.plan, commands=run.engine.commands)
     again.wait()
     assert [str(m) for m in run.trace.events] == [str(m) for m in again.trace.events]
@@ -305,9 +305,9 @@ def kinds(run, name):
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
 def test_an_isolated_role_is_either_reconnected_or_fenced(strategy):
-    soon = trained(strategy, "partition:worker-1:*@0.1-0.3", patience=0.3)
+    soon = trained(strategy, "partition:worker-1:*@0.1-0.3", heartbeat_timeout=0.3)
     assert kinds(soon, "worker-1") == ["cut", "reconnected"]
-    late = trained(strategy, "partition:worker-1:*@0.1-1.0", patience=0.3, restart_after=0.2, updates=400)
+    late = trained(strategy, "partition:worker-1:*@0.1-1.0", heartbeat_timeout=0.3, restart_after=0.2, updates=400)
     found = [kind for kind in kinds(late, "worker-1") if kind not in ("left", "joined")]
     assert found == ["cut", "lost", "restarted", "reconnected", "fenced"]
     lost = next(event for event in late.trace.events if event.kind == "lost")
@@ -318,7 +318,7 @@ def test_an_isolated_role_is_either_reconnected_or_fenced(strategy):
 
 
 def test_the_successor_of_an_isolated_role_is_not_isolated():
-    run = trained(lk.AsyncPS(), "partition:worker-1:*@0.1", patience=0.2, restart_after=0.2, updates=400)
+    run = trained(lk.AsyncPS(), "partition:worker-1:*@0.1", heartbeat_timeout=0.2, restart_after=0.2, updates=400)
     time, sender = run.trace.column("applies", "time", "sender")
     mine = time[sender == run.plan.role_ids["worker-1"]]
     assert mine.max() > 0.5 * NANO
@@ -326,13 +326,13 @@ def test_the_successor_of_an_isolated_role_is_not_isolated():
 
 
 def test_gradients_that_a_cut_holds_are_in_flight():
-    run = trained(lk.AsyncPS(), "partition:worker-1:server-0@0.1", patience=5.0)
+    run = trained(lk.AsyncPS(), "partition:worker-1:server-0@0.1", heartbeat_timeout=5.0)
     entries = lk.ledger(run.trace)
     assert (entries["in_flight"], entries["closes"]) == (1, True)
 
 
 def test_the_chief_receives_no_reports_through_a_cut():
-    run = trained(lk.AsyncPS(eval_every=10), "partition:chief:*@0.1-0.3", patience=5.0)
+    run = trained(lk.AsyncPS(eval_every=10), "partition:chief:*@0.1-0.3", heartbeat_timeout=5.0)
     time, update = run.trace.column("evaluations", "time", "update")
     assert not ((time > 0.1 * NANO) & (time < 0.3 * NANO)).any()
     assert len(time[time <= 0.1 * NANO]) > 1

@@ -218,7 +218,9 @@ SILENT = {
 def test_the_end_of_a_run_waits_for_no_recovery(strategy, role, end, fault):
     servers = {"servers": 2} if strategy.uses_servers else {}
     problem = lk.Problem("moons", hidden=(6,) * 5, batch_size=8, options={"samples": 240})
-    cluster = lk.SimulatedCluster(workers=3, compute=0.01, latency=0.001, patience=0.3, restart_after=0.1, **servers)
+    cluster = lk.SimulatedCluster(
+        workers=3, compute=0.01, latency=0.001, heartbeat_timeout=0.3, restart_after=0.1, **servers
+    )
     run = lk.train(problem, strategy, cluster, lk.Budget(seconds=2.0)).advance(1.9 if end == "seconds" else 0.5)
     SILENT[fault](run.advance(0.095 if end == "seconds" else 0.0), role)
     now = run.engine.seconds

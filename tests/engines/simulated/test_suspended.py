@@ -22,7 +22,9 @@ from tests.engines.simulated.test_recovery import BACK, applied, closed, events,
 
 def test_a_budget_in_seconds_ends_a_run_of_which_a_worker_is_frozen():
     """The other workers wait for it, and it can continue: that is no deadlock."""
-    run = started(lk.SyncPS(), budget=lk.Budget(seconds=1.0), patience=5.0, faults=["freeze:worker-1@0.505-1.5"]).wait()
+    run = started(
+        lk.SyncPS(), budget=lk.Budget(seconds=1.0), heartbeat_timeout=5.0, faults=["freeze:worker-1@0.505-1.5"]
+    ).wait()
     assert (run.stopped_by, run.engine.seconds, run.summary()["updates"]) == ("seconds", 1.0, 50)
     closed(run)
 
@@ -82,7 +84,7 @@ class Changes(lk.Strategy):
 
 @pytest.mark.parametrize("faults", [(), ("freeze:worker-0@0.2-0.7",)], ids=["present", "frozen"])
 def test_messages_that_end_work_are_received_in_order_of_arrival(faults):
-    run = started(Changes(), 1, patience=5.0, budget=lk.Budget(seconds=2.0), faults=faults).wait()
+    run = started(Changes(), 1, heartbeat_timeout=5.0, budget=lk.Budget(seconds=2.0), faults=faults).wait()
     notes = [(m.time / 1e9, m.text, m.numbers) for m in events(run, "note")]
     at = 0.7 if faults else 0.5
     numbers = [{"given_up": 1.0}, *({"number": float(i)} for i in range(3))]
@@ -134,7 +136,9 @@ class NotesVersions(lk.BackupWorkers):
 
 def test_a_worker_that_is_thawed_begins_again_on_the_newest_weights():
     """Workers 0 and 1 make an update every 10 ms, which ends the work of worker 2. It is frozen from 0.105 to 0.205."""
-    run = started(NotesVersions(b=1), slow={"worker-2": 2.5}, patience=5.0, faults=["freeze:worker-2@0.105-0.205"])
+    run = started(
+        NotesVersions(b=1), slow={"worker-2": 2.5}, heartbeat_timeout=5.0, faults=["freeze:worker-2@0.105-0.205"]
+    )
     run.advance(0.215)
     me = run.trace.roles.index("worker-2")
     begun = {round(m.time / 1e9, 3): m.numbers["version"] for m in events(run, "note") if m.recorder == me}
@@ -148,7 +152,7 @@ def test_a_worker_that_is_thawed_begins_again_on_the_newest_weights():
 
 @pytest.mark.parametrize("fault", ["freeze:chief@0.5-0.905", "freeze:chief@0.5"])
 def test_a_stop_ends_a_run_whose_chief_is_frozen_at_once(fault):
-    run = started(lk.AsyncPS(eval_every=10), budget=lk.Budget(updates=900), patience=1.0, faults=[fault])
+    run = started(lk.AsyncPS(eval_every=10), budget=lk.Budget(updates=900), heartbeat_timeout=1.0, faults=[fault])
     run.advance(0.6).stop()
     assert (run.stopped_by, run.engine.seconds) == ("user", 0.6)
     assert "it would wait for chief, which is frozen" in run.trace.ending["why"]
@@ -157,7 +161,9 @@ def test_a_stop_ends_a_run_whose_chief_is_frozen_at_once(fault):
 
 
 def test_the_instance_that_is_fenced_is_the_one_that_was_frozen():
-    run = started(lk.AsyncPS(), patience=1.0).advance(0.5).freeze("worker-1").advance(2.0)  # incarnation 1 since 2.3
+    run = (
+        started(lk.AsyncPS(), heartbeat_timeout=1.0).advance(0.5).freeze("worker-1").advance(2.0)
+    )  # incarnation 1 since 2.3
     run.kill("worker-1").advance(1.0).thaw("worker-1")
     assert [(m.name, m.incarnation) for m in events(run, "lost")] == [("worker-1", 0), ("worker-1", 1)]
     assert [(m.name, m.incarnation) for m in events(run, "fenced")] == [("worker-1", 0)]
@@ -165,7 +171,14 @@ def test_the_instance_that_is_fenced_is_the_one_that_was_frozen():
 
 
 def test_every_instance_that_was_frozen_and_lost_is_fenced_when_it_goes_on():
-    run = started(lk.AsyncPS(), patience=1.0).advance(0.5).freeze("worker-1").advance(2.0).freeze("worker-1").advance(3)
+    run = (
+        started(lk.AsyncPS(), heartbeat_timeout=1.0)
+        .advance(0.5)
+        .freeze("worker-1")
+        .advance(2.0)
+        .freeze("worker-1")
+        .advance(3)
+    )
     run.thaw("worker-1")
     assert [m.incarnation for m in events(run, "lost")] == [0, 1]
     assert [m.incarnation for m in events(run, "fenced")] == [0, 1]
@@ -175,7 +188,14 @@ def test_every_instance_that_was_frozen_and_lost_is_fenced_when_it_goes_on():
 
 
 def test_an_isolated_instance_is_fenced_after_reconnection_even_if_its_successor_was_killed():
-    run = started(lk.AsyncPS(), patience=1.0).advance(0.5).cut("worker-1").advance(2.0).kill("worker-1").advance(1.0)
+    run = (
+        started(lk.AsyncPS(), heartbeat_timeout=1.0)
+        .advance(0.5)
+        .cut("worker-1")
+        .advance(2.0)
+        .kill("worker-1")
+        .advance(1.0)
+    )
     run.reconnect("worker-1")
     assert [m.incarnation for m in events(run, "lost")] == [0, 1]
     assert [m.incarnation for m in events(run, "fenced")] == [0]
@@ -220,12 +240,12 @@ def test_roles_take_turns_on_one_core():
 
 def test_a_frozen_role_keeps_its_core_as_long_as_it_needs_it_after_its_thaw():
     """Frozen for a second: the worker's 5 s end at 6, and the chief, whose sleep is over at 5.5, computes from 6 on."""
-    run = shares_core(SharesCore, patience=9.0, faults=["freeze:worker-0@1-2"]).advance(7.0)
+    run = shares_core(SharesCore, heartbeat_timeout=9.0, faults=["freeze:worker-0@1-2"]).advance(7.0)
     assert finished(run) == [("worker", 6.0), ("chief", 6.5)]
 
 
 def test_work_that_is_queued_when_its_node_is_frozen_is_recorded_from_when_it_begins():
-    run = shares_core(SoonSharesCore, patience=9.0, faults=["freeze:worker-0@2-4"]).advance(8.0)
+    run = shares_core(SoonSharesCore, heartbeat_timeout=9.0, faults=["freeze:worker-0@2-4"]).advance(8.0)
     assert finished(run) == [("worker", 7.0), ("chief", 7.5)]
     role, phase, start, end = run.trace.column("spans", "role", "phase", "start", "end")
     mine = (role == run.trace.roles.index("chief")) & (end == 7_500_000_000)
@@ -277,7 +297,9 @@ class IsSilent(SendsMessages):
 @pytest.mark.parametrize("end", ["kill", "freeze"])
 def test_an_instance_that_is_lost_does_nothing_in_its_finally_blocks(end):
     def seen(strategy):
-        run = started(strategy(), patience=0.3, budget=lk.Budget(updates=600), faults=[f"{end}:worker-1@0.505"]).wait()
+        run = started(
+            strategy(), heartbeat_timeout=0.3, budget=lk.Budget(updates=600), faults=[f"{end}:worker-1@0.505"]
+        ).wait()
         (rows, notes, counters, ending, _), parameters = everything(run)
         return rows, notes, counters, ending, parameters
 

@@ -18,12 +18,12 @@ CHECK_S = 0.25  # longest interval between two evaluations of a condition, which
 class Activity:
     """The activity of one run. The run's thread calls `handled` and `close`, any thread calls `wait_until`.
 
-    `patience`: the heartbeat timeout of roles, seconds; recovery acts on a loss after it. `clock`: wall seconds.
+    `heartbeat_timeout`: of roles, seconds; recovery acts on a loss after it. `clock`: wall seconds.
     """
 
-    def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, heartbeat_timeout: float, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
-        self._silent_s = max(SILENT_S, 2 * patience)
+        self._silent_s = max(SILENT_S, 2 * heartbeat_timeout)
         self._changed = threading.Condition()
         self._handled = 0  # events that the run's thread has handled
         self._signs = 0  # of these, signs of life of roles and of Dask workers

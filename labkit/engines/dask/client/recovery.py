@@ -75,14 +75,15 @@ class Recovery:
 
     def __init__(
         self, plan: Plan, supervisor: Supervisor, connection: DaskConnection, record: RunRecord, accounting: FinalAccounting,
-        checkpoints: RunCheckpoints, run: DaskRun, known: Collection[str], *, place: PlacementRule, patience: float,
+        checkpoints: RunCheckpoints, run: DaskRun, known: Collection[str], *, place: PlacementRule, heartbeat_timeout: float,
         clock: Callable[[], float],
     ):  # fmt: skip
         self._plan, self._supervisor, self._connection, self._record = plan, supervisor, connection, record
         self._accounting, self._checkpoints, self._run = accounting, checkpoints, run
         self._clock = clock
         self.policy = RecoveryPolicy(
-            supervisor.members, ConnectionView(connection, place), known, on_loss=plan.strategy.on_loss, patience=patience,
+            supervisor.members, ConnectionView(connection, place), known, on_loss=plan.strategy.on_loss,
+            heartbeat_timeout=heartbeat_timeout,
             elastic=plan.elastic is not None, now=clock(),
         )  # fmt: skip
         self._lost_at: dict[str, float] = {}  # {role that has not restarted: engine time of the loss, s}

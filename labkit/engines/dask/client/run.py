@@ -147,11 +147,11 @@ class DaskRun(Engine):
         self._reachability = Reachability(self.members)
         self._returned: set[str] = set()
         self._given_up: set[str] = set()  # roles whose final reports are not awaited
-        self._check_s = min(CHECK_S, cluster.spec.patience / 8)  # at most the absence that counts as silence
+        self._check_s = min(CHECK_S, cluster.spec.heartbeat_timeout / 8)  # at most the absence that counts as silence
         self._timer_due = 0.0  # time of the next `Timer` event
         self._stop_reason: str | None = None
         self._stop_deadline = 0.0
-        self._activity = Activity(cluster.spec.patience)
+        self._activity = Activity(cluster.spec.heartbeat_timeout)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._serve, name=f"labkit-run-{supervisor.run}", daemon=True)
         self._start(resume)
@@ -177,7 +177,7 @@ class DaskRun(Engine):
             self.trace.event(RoleSlowed(0, role, float(factor)))
         self.recovery = Recovery(
             plan, self.supervisor, self.connection, self.record, self.accounting, self.checkpoints, self, self._known_workers(),
-            place=spec.place, patience=spec.patience, clock=time.monotonic,
+            place=spec.place, heartbeat_timeout=spec.heartbeat_timeout, clock=time.monotonic,
         )  # fmt: skip
         self.processes = ProcessFaults(self.connection.local, self.supervisor, self.record, self.recovery)
         self._event_handlers, self._command_handlers = self._event_table(), self._command_table()
@@ -297,7 +297,7 @@ class DaskRun(Engine):
         if self.stopped_by is None:
             self.stopped_by, self.error = "error", why
         self._over.set()
-        self._activity = Activity(self.cluster.spec.patience)
+        self._activity = Activity(self.cluster.spec.heartbeat_timeout)
         self._activity.close()
 
     # the run's thread -------------------------------------------------------------------------------------------------

@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
 DEFAULTS = ClusterSpec("dask")
 FIXED = ("engine", "scheduler", "dashboard")  # options that `resized` cannot change
-MIN_PATIENCE_S = HEARTBEAT_S + 0.1  # roles send a heartbeat every `HEARTBEAT_S` seconds
+MIN_TIMEOUT_S = HEARTBEAT_S + 0.1  # roles send a heartbeat every `HEARTBEAT_S` seconds
 
 
-def check_patience(spec: ClusterSpec) -> None:
+def check_heartbeat_timeout(spec: ClusterSpec) -> None:
     """Raise `BadInput` if the heartbeat timeout is shorter than the heartbeat interval of roles."""
-    if spec.patience < MIN_PATIENCE_S:
+    if spec.heartbeat_timeout < MIN_TIMEOUT_S:
         raise BadInput(
-            f"DaskCluster: patience={spec.patience:g} is not allowed; real roles report every {HEARTBEAT_S:g} s, so patience "
-            f"is at least {MIN_PATIENCE_S:g} s."
+            f"DaskCluster: heartbeat_timeout={spec.heartbeat_timeout:g} is not allowed; real roles report every "
+            f"{HEARTBEAT_S:g} s, so it is at least {MIN_TIMEOUT_S:g} s."
         )
 
 
@@ -87,7 +87,7 @@ class DaskCluster(Cluster):
         Whether processes of labkit's own have Dask's dashboard (needs bokeh; half a second and 20 MB more).
     may_kill : bool, default: False
         Whether faults may kill, freeze and thaw processes that labkit did not start.
-    patience : float, default: 5.0
+    heartbeat_timeout : float, default: 5.0
         The heartbeat timeout in seconds, at least 0.6; a role that is silent for longer is declared lost.
     checkpoint_every : float, optional
         Seconds between two checkpoints of a shard. By default one second, or more if checkpoints would take more than 5% of the
@@ -133,7 +133,8 @@ class DaskCluster(Cluster):
         workers: int | None = None, servers: int | None = DEFAULTS.servers,
         pace: Distribution | float | str | None = None, server_time: Distribution | float | str | None = None,
         slow: Mapping[str, float] | None = None, record: bool = DEFAULTS.record,
-        dashboard: bool = DEFAULTS.dashboard, may_kill: bool = DEFAULTS.may_kill, patience: float = DEFAULTS.patience,
+        dashboard: bool = DEFAULTS.dashboard, may_kill: bool = DEFAULTS.may_kill,
+        heartbeat_timeout: float = DEFAULTS.heartbeat_timeout,
         checkpoint_every: float | None = DEFAULTS.checkpoint_every, replicas: int = DEFAULTS.replicas,
         max_workers: int | None = DEFAULTS.max_workers, place: PlacementRule = None, _connection: DaskConnection | None = None,
     ):  # fmt: skip
@@ -144,10 +145,10 @@ class DaskCluster(Cluster):
         spec = ClusterSpec(
             "dask", workers=default_workers("dask", target) if workers is None else workers, servers=servers, compute=pace,
             server_time=server_time, slow=check_slow(slow), record=record, replicas=replicas,
-            max_workers=max_workers, patience=patience, checkpoint_every=checkpoint_every, place=place,
+            max_workers=max_workers, heartbeat_timeout=heartbeat_timeout, checkpoint_every=checkpoint_every, place=place,
             dashboard=dashboard, may_kill=may_kill, scheduler=target if isinstance(target, str) else None,
         )  # fmt: skip
-        check_patience(spec)
+        check_heartbeat_timeout(spec)
         self._set(spec, DaskConnection(target, spec.dashboard))
         self._owner: DaskCluster | None = None  # of a view: the cluster, whose processes end when nothing refers to it
         self._finalizer = weakref.finalize(self, self._connection.close)
@@ -186,7 +187,7 @@ class DaskCluster(Cluster):
     record: Final[bool] = _option_value("record")
     replicas: Final[int] = _option_value("replicas")
     max_workers: Final[int | None] = _option_value("max_workers")
-    patience: Final[float] = _option_value("patience")
+    heartbeat_timeout: Final[float] = _option_value("heartbeat_timeout")
     checkpoint_every: Final[float | None] = _option_value("checkpoint_every")
     place: Final[PlacementRule] = _option_value("place")
 
@@ -247,7 +248,7 @@ class DaskCluster(Cluster):
         DaskCluster
             The view.
         """
-        check_patience(spec)
+        check_heartbeat_timeout(spec)
         view = object.__new__(DaskCluster)
         fixed = {name: getattr(self.spec, name) for name in FIXED}
         view._set(replace(spec, **fixed), self._connection)

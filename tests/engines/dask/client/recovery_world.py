@@ -30,7 +30,7 @@ from labkit.roles.layout import Layout, RoleSpec
 from labkit.trace.events import GroupRestarted, RoleJoined, RoleLeft, RoleLost, RoleRestarted, RunWaits
 
 TIMER_S, REPORT_EVERY_S = 0.25, 0.5
-PATIENCE = 5.0
+TIMEOUT = 5.0
 
 
 def servers(workers=3, servers=2, backups=0):
@@ -119,7 +119,13 @@ class World:
         self.workers = [role.name for role in layout.roles if role.kind == "worker"] if elastic else []
         self.group = [role.name for role in layout.roles if role.kind != "chief"] if restarts_as_group(layout) else []
         self.policy = policy.RecoveryPolicy(
-            self.members, self, list(self.processes), on_loss=on_loss, patience=PATIENCE, elastic=elastic, now=0.0
+            self.members,
+            self,
+            list(self.processes),
+            on_loss=on_loss,
+            heartbeat_timeout=TIMEOUT,
+            elastic=elastic,
+            now=0.0,
         )
         self._in(TIMER_S, self._timer)
 
@@ -224,7 +230,7 @@ class World:
         while not self.ended and not self.quiescent():
             assert self.now < until, self.describe()
             self.run(1.0)
-        self.run(PATIENCE + 3.0)
+        self.run(TIMEOUT + 3.0)
         assert self.ended or self.quiescent(), self.describe()
 
     def _timer(self):

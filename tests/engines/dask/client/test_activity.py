@@ -10,10 +10,10 @@ from labkit.engines.dask.timeouts import SILENT_S
 STEP_S = 0.25  # seconds between two events
 
 
-def waits(events, patience=5.0, step=STEP_S):
+def waits(events, heartbeat_timeout=5.0, step=STEP_S):
     """Wait for a condition that never holds, while these events are handled. Returns the seconds until the wait ends."""
     now, left = 0.0, iter(events)
-    activity = Activity(patience, clock=lambda: now)
+    activity = Activity(heartbeat_timeout, clock=lambda: now)
 
     def condition():
         nonlocal now
@@ -42,9 +42,9 @@ def test_only_roles_and_dask_workers_give_signs_of_life(event, is_sign):
     assert (ended > 100) is is_sign
 
 
-def test_the_limit_allows_for_the_patience():
+def test_the_limit_allows_for_the_heartbeat_timeout():
     assert waits([]) == pytest.approx(SILENT_S, abs=2 * STEP_S)
-    assert waits([], patience=60) == pytest.approx(120, abs=2 * STEP_S)
+    assert waits([], heartbeat_timeout=60) == pytest.approx(120, abs=2 * STEP_S)
 
 
 def test_a_client_that_was_suspended_draws_no_conclusion():

@@ -55,7 +55,7 @@ class World:
         )
         cluster = types.SimpleNamespace(local=local, place=None, recovering=True)
         self.policy = RecoveryPolicy(
-            self.members, cluster, "abcd", on_loss="wait", patience=5.0, elastic=False, now=0.0
+            self.members, cluster, "abcd", on_loss="wait", heartbeat_timeout=5.0, elastic=False, now=0.0
         )
         self.processes = ProcessFaults(local, self.supervisor, self.record, self)
 

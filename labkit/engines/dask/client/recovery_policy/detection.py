@@ -14,11 +14,11 @@ from ..membership import Membership
 
 
 class FailureDetection:
-    """Detects failures of the present incarnations of `members`. `patience`: heartbeat timeout, seconds."""
+    """Detects failures of the present incarnations of `members`. `heartbeat_timeout`: seconds."""
 
-    def __init__(self, members: Membership, patience: float, now: float):
-        self._members, self._patience = members, patience
-        self._roles = FailureDetector(min(ABSENT_S, patience / 4))
+    def __init__(self, members: Membership, heartbeat_timeout: float, now: float):
+        self._members, self._heartbeat_timeout = members, heartbeat_timeout
+        self._roles = FailureDetector(min(ABSENT_S, heartbeat_timeout / 4))
         self._roles.watch(members.where, now)
         self._workers = FailureDetector(ABSENT_S)  # Dask workers on which roles are starting
         self._requested_at = float("-inf")  # time of the last request of heartbeats
@@ -106,11 +106,11 @@ class FailureDetection:
         return sorted(self._cancelled) if now - self._cancelled_since > CANCELLED_S else []
 
     def silent_roles(self, now: float) -> list[str]:
-        """Return the roles that have been silent for `patience` seconds, with the silent roles of the same processes."""
+        """Return the roles that have been silent for `heartbeat_timeout` seconds, with the silent roles of the same processes."""
         where = self._members.where
-        hosting = {where[role] for role in self._silent(self._patience, now)}
+        hosting = {where[role] for role in self._silent(self._heartbeat_timeout, now)}
         # the other roles of the same process have been silent nearly as long
-        return sorted(role for role in self._silent(0.6 * self._patience, now) if where[role] in hosting)
+        return sorted(role for role in self._silent(0.6 * self._heartbeat_timeout, now) if where[role] in hosting)
 
     def _silent(self, limit: float, now: float) -> list[str]:
         return [role for role in self._roles.silent(limit, now) if self._members.state[role] is State.RUNNING]
@@ -131,10 +131,10 @@ class FailureDetection:
 
         `wanted`: whether they are needed for another reason.
         """
-        self._late.update(role for role in self._silent(self._patience / 2, now) if role not in self._finished)
+        self._late.update(role for role in self._silent(self._heartbeat_timeout / 2, now) if role not in self._finished)
         starting = [self._members.where[role] for role in self._members.in_state(State.STARTING, State.JOINING)]
         self._workers.watch(starting, now)
-        interval = min(LOOK_S, self._patience / 10) if self._late else LOOK_S
+        interval = min(LOOK_S, self._heartbeat_timeout / 10) if self._late else LOOK_S
         if not (starting or wanted or self._late) or now - self._requested_at <= interval:
             return False
         self._requested_at = now

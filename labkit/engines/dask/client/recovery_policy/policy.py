@@ -67,24 +67,24 @@ class RecoveryPolicy:
     """Decides about losses, restarts, joins and leaves of the roles of one run.
 
     Only the policy changes `members`. `known`: the Dask workers of the cluster. `on_loss`: option of the strategy.
-    `patience`: heartbeat timeout, seconds; a role is lost after it only if its process gives no sign of life either.
+    `heartbeat_timeout`: seconds; a role is lost after it only if its process gives no sign of life either.
     `elastic`: whether workers may join and leave. `now`: seconds, as in `handle`.
 
     After the policy has returned `FailRun`, it returns no further action.
     """
 
     def __init__(
-        self, members: Membership, cluster: ConnectionView, known: Collection[str], *, on_loss: str, patience: float,
+        self, members: Membership, cluster: ConnectionView, known: Collection[str], *, on_loss: str, heartbeat_timeout: float,
         elastic: bool, now: float,
     ):  # fmt: skip
         self.members, self._cluster, self._now = members, cluster, now
         self._layout = members.layout
-        self._detection = FailureDetection(members, patience, now)
+        self._detection = FailureDetection(members, heartbeat_timeout, now)
         self._group = GroupRestart(members, on_loss)
         self._placement = WorkerPlacement(members, cluster.place, known, self._group.roles)
         self._elasticity = Elasticity(members, elastic)
         self._absences, self._attempts, self._orders = Absences(members), RestartAttempts(members.where, now), Orders()
-        self._patience = patience
+        self._heartbeat_timeout = heartbeat_timeout
         self._killed: set[str] = set()  # Dask workers whose processes were killed by request
         self._beginning: set[str] = set()  # roles that have not reported since they were up
         self._actions: list[RecoveryAction] = []
@@ -433,7 +433,7 @@ class RecoveryPolicy:
 
     def _lose_silent(self) -> None:
         silent = self._detection.silent_roles(self._now)
-        self._lose(silent, f"did not answer for {self._patience:g} s (frozen, or cut off)", silent=True)
+        self._lose(silent, f"did not answer for {self._heartbeat_timeout:g} s (frozen, or cut off)", silent=True)
 
     def _advance_joins(self) -> None:
         invited, unplaced = self._elasticity.advance_joins(self._placement.waiting, self._now)
