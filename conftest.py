@@ -99,8 +99,8 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the layer of every test, the tests that belong to the slow suites, and the group of pytest-xdist.
 
-    Slow are cells of notebooks and parameter sets of sampled tests. Parameter sets that run only with `LABKIT_TESTS=whole` are
-    deselected.
+    Slow are cells of notebooks, unless only notebooks are named, and parameter sets of sampled tests. Parameter sets that run
+    only with `LABKIT_TESTS=whole` are deselected.
     """
     for item in items:
         named = {mark.name for mark in item.iter_markers() if mark.name in LAYERS}
@@ -119,11 +119,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item in left])
         items[:] = [item for item in items if item not in left]
     config.stash[LEFT] = Counter(suite_of(item.path) for item in left)
+    everything = _only_notebooks(config)
     for item in items:
-        if item.path.suffix == ".ipynb" and not (NOTEBOOKS in item.path.parents and item.path.name in QUICK_NOTEBOOKS):
+        quick = NOTEBOOKS in item.path.parents and (everything or item.path.name in QUICK_NOTEBOOKS)
+        if item.path.suffix == ".ipynb" and not quick:
             item.add_marker(pytest.mark.slow)
         group = "processes" if starts_processes(item) else item.path.relative_to(ROOT).as_posix()
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _only_notebooks(config: pytest.Config) -> bool:
+    """Return whether nothing but notebooks is named, as in `pytest --nbval notebooks`."""
+    named = (config.invocation_params.dir / argument.partition("::")[0] for argument in config.args)
+    return all(path.resolve().is_relative_to(NOTEBOOKS) for path in named)
 
 
 def starts_processes(item: pytest.Item) -> bool:

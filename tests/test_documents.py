@@ -26,9 +26,9 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from labkit.cli import main
+from tests.command_line import invoke
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -122,8 +122,8 @@ def run(block: Block, folder: Path) -> None:
     if block.language == "sh":
         if re.match(r"(labkit (.*\\\n)*[^|<>&;$`\n]*\n)+\Z", block.code):
             for words in commands(block.code):
-                done = CliRunner().invoke(main, words)
-                assert done.exit_code == 0, f"{block.where} ended with {done.exit_code}:\n{done.output}"
+                done = invoke(*words, catch_exceptions=True)
+                assert done.exit_code == 0, f"{block.where} ended with {done.exit_code}:\n{done.stdout}{done.stderr}"
         else:
             run_command(["bash", "-euo", "pipefail", "-c", block.code], block)
         return

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from labkit.cli import main
+from tests.command_line import invoke
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def labkit():
     """`labkit("simulate", "--json")` -> a result with exit_code, stdout and stderr."""
-    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    return invoke
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def test_forecasts_for_every_strategy_and_size(labkit, known, tmp_path):
     result = labkit(
         "forecast", "async-ps", "sync-ps", "--calibration", known, "--workers", "1,4", *SMALL, "--json", *files
     )
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
     assert [(run["strategy"], run["workers"]) for run in found["runs"]] == [
         ("AsyncPS", 1), ("AsyncPS", 4), ("SyncPS", 1), ("SyncPS", 4)
@@ -42,7 +42,7 @@ def test_a_slow_worker_of_the_largest_size_is_allowed_in_any_order(labkit, known
         result = labkit(
             "forecast", "async-ps", "--calibration", known, "--workers", sizes, "--slow", "worker-3:3", *SMALL, "--json"
         )  # fmt: skip
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == 0, result.stderr
         rates.append([run["gradients_per_second"] for run in json.loads(result.stdout)["runs"]])
     assert rates[0] == rates[1]
 
@@ -51,7 +51,7 @@ def test_options_of_clusters_reach_the_simulated_clusters(labkit, known):
     def rate(*words):
         names = ("async-ps", "ring-all-reduce")
         result = labkit("forecast", *names, "--calibration", known, "--workers", "2", *SMALL, "--json", *words)
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == 0, result.stderr
         return [run["gradients_per_second"] for run in json.loads(result.stdout)["runs"]]
 
     plain = rate()
@@ -99,7 +99,7 @@ def test_refusals(labkit, known):
         (["ring-all-reduce", "--workers", "2", "--servers", "2"], "servers"),
     ]:
         result = labkit("forecast", *words, "--calibration", known, *SMALL)
-        assert result.exit_code == 2, result.output
+        assert result.exit_code == 2, result.stderr
         assert message in result.stderr, (words, message)
 
 

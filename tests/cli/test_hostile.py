@@ -2,9 +2,9 @@
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from labkit.cli import main
+from tests.command_line import invoke
 
 TEXTS = {
     "1e999": "1e999", "nan": "nan", "inf": "-inf", "huge": "9" * 5000, "empty": "", "blank": " ", "long": "x" * 100_000,
@@ -24,7 +24,7 @@ CASES = [
 
 def exit_problem(words):
     """None, or a description of what is wrong with the command's exit."""
-    result = CliRunner().invoke(main, words)
+    result = invoke(*words, catch_exceptions=True)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         return f"{type(result.exception).__name__}: {str(result.exception)[:100]}"
     if result.exit_code not in (0, 1, 2):

@@ -12,7 +12,7 @@ SMALL = ["--dataset", "moons", "--hidden", "4", "--updates", "10", "--compute", 
 
 
 def runs(result):
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)["runs"]
 
 
@@ -44,7 +44,7 @@ def test_the_files_are_written(labkit, tmp_path):
     files = [tmp_path / name for name in ("sweep.csv", "sweep.png", "sweep.jsonl")]
     result = labkit("sweep", "sync-ps", "async-ps", "--vary", "workers=1,2", *SMALL, "--csv", files[0], "--figure", files[1],
                     "--out", files[2])  # fmt: skip
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 0, result.stderr
     assert result.stdout.splitlines()[0].startswith("strategy")
     with open(files[0], newline="") as file:
         assert len(list(csv.DictReader(file))) == 4
@@ -91,6 +91,6 @@ def test_refusals(labkit):
         (["async-ps", "--seeds", "9999999"], "a sweep has at most 100,000"),
     ]:
         result = labkit("sweep", *words, *([] if "--seeds" in words else SMALL))
-        assert result.exit_code == 2, result.output
+        assert result.exit_code == 2, result.stderr
         assert message in result.stderr, (words, message)
-        assert "Traceback" not in result.output, (words, message)
+        assert "Traceback" not in result.stderr, (words, message)

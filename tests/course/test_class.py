@@ -14,11 +14,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from labkit.cli import main
 from labkit.course.authoring.assign import read_reference
 from labkit.course.sandbox.confine import confinement_problem
+from tests.command_line import invoke
 from tests.course import toy_reference as toy
 from tests.course.mutants import folded
 from tests.course.wrong_answers import answer, wrong_in
@@ -206,7 +205,7 @@ def test_a_class_of_120(tmp_path, here):
         "--html",
         tmp_path / "pages",
     ]
-    done = CliRunner().invoke(main, [str(word) for word in command], catch_exceptions=False)
+    done = invoke(*command)
     assert done.exit_code == 0, done.stderr
     with (tmp_path / "marks.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))

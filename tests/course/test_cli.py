@@ -13,9 +13,7 @@ from xml.etree import ElementTree
 
 import psutil
 import pytest
-from click.testing import CliRunner
 
-from labkit.cli import main
 from labkit.course.authoring.release import release
 from labkit.course.bundle import write_release
 from labkit.course.grading import batch, reports
@@ -26,12 +24,9 @@ from labkit.course.grading.scores import Result, zero_scores
 from labkit.course.sandbox.confine import confinement_problem
 from labkit.course.schema import parse
 from labkit.files import write_text
+from tests.command_line import invoke as labkit
 from tests.course import toy_reference as toy
 from tests.course.sharing import wait_for_ends
-
-
-def labkit(*arguments):
-    return CliRunner().invoke(main, [str(word) for word in arguments], catch_exceptions=False)
 
 
 class TestRefusals:

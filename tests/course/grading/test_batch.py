@@ -16,9 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from labkit.cli import main
 from labkit.course.grading import batch, reader
 from labkit.course.grading.answers import Answers
 from labkit.course.grading.batch import Grading, stop_on_signals
@@ -31,6 +29,7 @@ from labkit.course.grading.submissions import Submission
 from labkit.course.sandbox.confine import confinement_problem
 from labkit.course.schema import parse
 from labkit.errors import BadInput
+from tests.command_line import invoke
 from tests.course import toy_reference as toy
 from tests.course.sharing import alive
 
@@ -163,7 +162,7 @@ def grading_command(tmp_path, *words):
 @confined
 class TestContinuing:
     def grade(self, tmp_path, *words):
-        return CliRunner().invoke(main, grading_command(tmp_path, *words), catch_exceptions=False)
+        return invoke(*grading_command(tmp_path, *words))
 
     def marks(self, tmp_path):
         return marks_in((tmp_path / "marks.csv").read_text())
@@ -287,7 +286,7 @@ def test_an_interrupted_batch_continues(tmp_path, quick, number, after):
         assert process.returncode == 130, reported
         assert reported.endswith("Interrupted.\n")
     assert marks_of(marks) == {name: whole[name] for name in NAMES[:after]}
-    done = CliRunner().invoke(main, command, catch_exceptions=False)
+    done = invoke(*command)
     assert done.exit_code == 0, done.stderr
     assert sorted(quick) == NAMES[after:]
     assert marks_of(marks) == whole
