@@ -169,7 +169,7 @@ class ModelObjective(ScoredObjective):
         arguments = (self.arrays.views(read_only(params)), x, y, self.arrays.views(out))
         more = (rng,) if self.stochastic else ()
         loss = self.call(self.code.gradient, *arguments, *more, x=x)
-        if np.ndim(loss) or not isinstance(loss, float | np.number | np.ndarray):
+        if getattr(loss, "ndim", 0) or not isinstance(loss, float | np.number | np.ndarray):
             raise BadInput(f"{self.name}.gradient returned {shown(loss, 60)}; the mean loss is needed, a number.")
         return float(loss)
 

@@ -307,17 +307,20 @@ class TorchNet:
             found = self._threads.module = Module(self, self.new())
         return found
 
-    def tensor(self, x: Array) -> Any:
-        """Return samples as a tensor, a copy. Raises `BadInput` if they have to be ids, and are not."""
-        kind = self.kind
+    def samples(self, x: Array) -> Any:
+        """Return samples as a tensor. Raises `BadInput` if they have to be ids, and are not."""
         if self.model.input == IDS:
-            kind = self.torch.int64
-            if not np.array_equal(x, np.trunc(x)):
+            x, given = x.astype(np.int64), x
+            if not np.array_equal(x, given):
                 raise BadInput(
                     f"from_torch: input={IDS!r}, and the samples are not whole numbers. Give Problem or from_arrays "
                     "standardize=False."
                 )
-        return self.torch.tensor(x, dtype=kind, device=self.device).reshape(len(x), *self.shape)
+        return self.tensor(x, (len(x), *self.shape))
+
+    def tensor(self, values: Array, shape: tuple[int, ...]) -> Any:
+        """Return a copy of an array as a tensor of this shape."""
+        return self.torch.tensor(values.reshape(shape), device=self.device)
 
     # stages ------------------------------------------------------------------------------------------------------------
 
@@ -391,6 +394,7 @@ class Module:
 
     def __init__(self, net: TorchNet, module: Any) -> None:
         self.net, self.module, self.children = net, module, tuple(module.children())
+        self._engine = net.torch.autograd.Variable._execution_engine
         self.parameters = {name: values for name, values in module.named_parameters() if values.requires_grad}
         self._on_host = net.device.type == "cpu"
         if self._on_host:
@@ -404,7 +408,7 @@ class Module:
             if self._on_host:
                 np.copyto(self._memory[name], values)
             else:
-                self.parameters[name].data.copy_(self.net.torch.tensor(values))
+                self.parameters[name].data.copy_(self.net.tensor(values, values.shape))
         self._loaded[name] += 1
         return self._loaded[name]
 
@@ -418,17 +422,15 @@ class Module:
             self.module.train(training)
         return self.module
 
-    def differentiate(self, y: Any, dy: Any, g: Arrays, x: Any = None) -> Any:
-        """Write the derivatives of y, times dy, with respect to the parameters to the arrays of `g`. Returns that with respect to
-        x, if it is given.
-        """
-        own = [self.parameters[name] for name in g]
-        if dy is not None:  # as an argument of `grad` it would import SymPy, which takes seconds
-            y = self.net.torch.dot(y.reshape(-1), dy.reshape(-1))
-        found = self.net.torch.autograd.grad(y, own if x is None else [*own, x], allow_unused=True)
-        for name, derivative in zip(g, found):
-            np.copyto(g[name], 0 if derivative is None else as_array(derivative))
-        return None if x is None else found[-1]
+    def differentiate(self, y: Any, dy: Any, g: Arrays) -> None:
+        """Write the derivatives of y, times dy, with respect to the parameters to the arrays of `g`."""
+        parameters = [self.parameters[name] for name in g]
+        for parameter in parameters:  # a call that was interrupted may have left a gradient
+            parameter.grad = None
+        # `backward` calls the same method. With a dy it imports SymPy before, for half a second, and costs more than a layer.
+        self._engine.run_backward((y,), (dy,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+        for parameter, values in zip(parameters, g.values()):
+            np.copyto(values, 0 if parameter.grad is None else as_array(parameter.grad))
 
 
 def as_array(tensor: Any) -> Array:
@@ -459,21 +461,21 @@ class TorchCode:
         own, net = self.net.module(), self.net
         own.load(p)
         with net.scope(gradients=False):
-            return as_array(net.forward(own.train(False), net.tensor(x)))
+            return as_array(net.forward(own.train(False), net.samples(x)))
 
     def gradient(self, p: Arrays, x: Array, y: Array, g: Arrays, rng: np.random.Generator | None = None) -> float:
         own, net = self.net.module(), self.net
         own.load(p)
         draws = contextlib.nullcontext() if rng is None else net.seeded(int(rng.integers(2**63)))
         with net.scope(), draws:
-            scores = net.forward(own.train(True), net.tensor(x))
+            scores = net.forward(own.train(True), net.samples(x))
             if net.criterion is not None:
                 loss = self._criterion(scores, y)
-                own.differentiate(loss, None, g)
+                own.differentiate(loss, net.torch.ones_like(loss), g)
                 return float(loss.detach())
             dy = np.array(as_array(scores))
             value = net.loss.gradient(dy, y, dy)
-            own.differentiate(scores, net.torch.from_numpy(dy).to(net.device), g)
+            own.differentiate(scores, net.tensor(dy, dy.shape), g)
             return value
 
     def _criterion(self, scores: Any, y: Array) -> Any:
@@ -499,7 +501,7 @@ class TorchCode:
         with net.scope(gradients=False):
             for i in range(0, len(x), ROWS_AT_ONCE):
                 labels = y[i : i + ROWS_AT_ONCE]
-                scores = net.forward(own.train(False), net.tensor(x[i : i + ROWS_AT_ONCE]))
+                scores = net.forward(own.train(False), net.samples(x[i : i + ROWS_AT_ONCE]))
                 total += float(self._criterion(scores, labels)) * len(labels)
                 if net.data.classes is not None:
                     right += int((as_array(scores).argmax(axis=1) == labels).sum())
@@ -524,8 +526,7 @@ class TorchStage(NumpyStage):
         own = net.module()
         number = own.load(p)
         with net.scope():
-            given = net.tensor(x) if self.first else net.torch.tensor(x, device=net.device).reshape(len(x), *self.shape)
-            given.requires_grad_(not self.first)
+            given = net.samples(x) if self.first else net.tensor(x, (len(x), *self.shape)).requires_grad_()
             y = given
             for child in own.children[self.begin : self.end]:
                 y = net.forward(child, y)
@@ -536,9 +537,8 @@ class TorchStage(NumpyStage):
         if not own.has(p, number):
             own.load(p)  # the tensors of the forward pass share the memory of the parameters
         with self.net.scope():
-            given = self.net.torch.tensor(dy, device=self.net.device).reshape(y.shape)
-            found = own.differentiate(y, given, g, x if dx else None)
-        return None if found is None else as_array(found).reshape(len(dy), -1)
+            own.differentiate(y, self.net.tensor(dy, y.shape), g)
+        return as_array(x.grad).reshape(len(dy), -1) if dx else None
 
 
 def _all_values(module: Any) -> Iterator[tuple[str, Any]]:
