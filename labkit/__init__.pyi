@@ -13,6 +13,7 @@ from . import schedules as schedules
 from .data import from_arrays as from_arrays
 from .data import from_csv as from_csv
 from .data import from_dask as from_dask
+from .data import from_npy as from_npy
 from .engines.commands import Delay as Delay
 from .engines.commands import Drop as Drop
 from .engines.commands import Freeze as Freeze

@@ -85,7 +85,7 @@ class Problem(HasOptions, HasDescription):
 
     See Also
     --------
-    from_arrays, from_csv, from_dask : Data sets from your own data, for `data`.
+    from_arrays, from_csv, from_npy, from_dask : Data sets from your own data, for `data`.
 
     Notes
     -----
@@ -101,7 +101,8 @@ class Problem(HasOptions, HasDescription):
     """
 
     data: str | Dataset | DaskDataset = option(
-        "digits", help=f"the data set: {', '.join(data.NAMES)}; or what from_arrays, from_csv or from_dask returned"
+        "digits",
+        help=f"the data set: {', '.join(data.NAMES)}; or what from_arrays, from_csv, from_npy or from_dask returned",
     )
     hidden: Converted[tuple[int, ...], Sequence[int] | int] = option(
         (128,),
@@ -159,8 +160,8 @@ class Problem(HasOptions, HasDescription):
                 object.__setattr__(self, "dtype", "float64" if self.data == "quadratic" else "float32")
         elif not hasattr(self.data, "n_train"):
             raise BadInput(
-                f"data={type(self.data).__name__}: give a name ({', '.join(data.NAMES)}) or what from_arrays, from_csv or "
-                "from_dask returned."
+                f"data={type(self.data).__name__}: give a name ({', '.join(data.NAMES)}) or what from_arrays, from_csv, "
+                "from_npy or from_dask returned."
             )
         else:
             kind = np.dtype(self.data.dtype)

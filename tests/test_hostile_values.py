@@ -254,6 +254,7 @@ def test_wrong_arguments_of_functions_are_refused(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     (tmp_path / "data.csv").write_text("a,b,c\n" + "1,2,0\n2,1,1\n" * 10)
     x, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    np.save("x.npy", x)
     fleet = lk.SimulatedCluster(workers=2, compute=0.01)
     trace = started(SMALL).wait().trace
     data = {"classes": None, "name": "mine", "seed": 0, "test_fraction": 0.2, "standardize": True, "dtype": "float32"}
@@ -279,6 +280,7 @@ def test_wrong_arguments_of_functions_are_refused(tmp_path, monkeypatch):
         ("from_arrays", lk.from_arrays, {"x": x, "y": y, **data, **known}),
         ("from_arrays", lk.from_arrays, {"x": x, "y": y, "x_test": x, "y_test": y}),
         ("from_csv", lk.from_csv, {**data, **known, **table}),
+        ("from_npy", lk.from_npy, {"x": "x.npy", "y": y, **data, **known}),
         ("from_dask", lk.from_dask, {"x": dask.from_array(x), "y": dask.from_array(y), **data, "classes": 2}),
         ("fit_scalability", lk.lessons.fit_scalability, {"throughput": {1: 10.0, 2: 19.0, 4: 33.0}}),
         ("ledger", lk.ledger, {"trace": trace, "t": 10**8}),

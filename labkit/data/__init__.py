@@ -1,6 +1,6 @@
 """Data sets, partitions and mini-batches.
 
-`load` returns a data set by name; `from_arrays`, `from_csv` and `from_dask` make a data set from a user's data. A
+`load` returns a data set by name; `from_arrays`, `from_npy`, `from_csv` and `from_dask` make a data set from a user's data. A
 `DataPartition` distributes the training samples over the workers; `Batches` makes mini-batches of a worker's share.
 """
 
@@ -9,6 +9,7 @@ from .checks import by_name, check_class_weights, class_factors
 from .clicks import Clicks, draw_zipf
 from .dataset import Dataset
 from .lazy import DaskDataset, from_dask
+from .mapped import MappedSamples
 from .partition import (
     ByLabel,
     BySize,
@@ -22,7 +23,7 @@ from .partition import (
     samples_of_workers,
 )
 from .registry import NAMES, OWN, dataset_options, load, recipe_of
-from .tables import from_arrays, from_csv
+from .tables import from_arrays, from_csv, from_npy
 
 __all__ = [
     "NAMES",
@@ -36,6 +37,7 @@ __all__ = [
     "DaskDataset",
     "Dataset",
     "Even",
+    "MappedSamples",
     "NullBatches",
     "DataPartition",
     "GlobalBatch",
@@ -48,6 +50,7 @@ __all__ = [
     "from_arrays",
     "from_csv",
     "from_dask",
+    "from_npy",
     "load",
     "dataset_options",
     "partition_as_text",

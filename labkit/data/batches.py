@@ -21,6 +21,7 @@ import numpy as np
 from ..errors import BadInput
 from ..random_streams import BATCHES, WORKER, role_stream
 from .checks import check_whole
+from .mapped import MappedSamples
 
 
 class Batch(NamedTuple):
@@ -35,15 +36,15 @@ class Batch(NamedTuple):
 class Batches:
     """An endless iterator over mini-batches of one worker's samples, each of exactly `batch_size`.
 
-    x: (n, d), y: (n,) or (n, k), copied only if unaligned or not contiguous. rng: the worker's random stream; it is
-    used once per epoch and for nothing else, so it determines the batches. `batch_size` may exceed n; then a batch
-    spans several epochs. next_epoch: a function that returns the samples of the next epoch as int64 indices; None if
-    every epoch consists of all samples. part: the part of each batch that is returned; None for the whole batch. Raises
-    `BadInput` if the batch size is below 1, there are no samples, or the lengths of x and y differ.
+    x: (n, d), y: (n,) or (n, k), copied only if unaligned or not contiguous; samples in a file are read for each batch. rng:
+    the worker's random stream; it is used once per epoch and for nothing else, so it determines the batches. `batch_size` may
+    exceed n; then a batch spans several epochs. next_epoch: a function that returns the samples of the next epoch as int64
+    indices; None if every epoch consists of all samples. part: the part of each batch that is returned; None for the whole batch.
+    Raises `BadInput` if the batch size is below 1, there are no samples, or the lengths of x and y differ.
     """
 
     def __init__(
-        self, x: np.ndarray, y: np.ndarray, batch_size: int, rng: np.random.Generator,
+        self, x: np.ndarray | MappedSamples, y: np.ndarray, batch_size: int, rng: np.random.Generator,
         next_epoch: Callable[[], np.ndarray] | None = None, part: slice | None = None,
     ) -> None:  # fmt: skip
         if len(x) != len(y) or len(x) == 0:
@@ -52,7 +53,8 @@ class Batches:
         self.epoch = -1
         # Received arrays can be unaligned, and `take` copies the whole of an unaligned array in every call (40 us
         # for the digits). So unaligned arrays are copied here, once.
-        self._x, self._y = np.require(x, requirements=["C", "A"]), np.require(y, requirements=["C", "A"])
+        self._x = x if isinstance(x, MappedSamples) else np.require(x, requirements=["C", "A"])
+        self._y = np.require(y, requirements=["C", "A"])
         self._rng, self._next_epoch, self._part = rng, next_epoch, part
         self._order = np.empty(0, dtype=np.intp)  # allocated at the first batch, so that idle workers need no memory
         self._next = 0
@@ -101,7 +103,7 @@ class Batches:
 
 
 def batches_of_worker(
-    x: np.ndarray, y: np.ndarray, batch_size: int, seed: int, worker: int, incarnation: int = 0,
+    x: np.ndarray | MappedSamples, y: np.ndarray, batch_size: int, seed: int, worker: int, incarnation: int = 0,
     next_epoch: Callable[[], np.ndarray] | None = None, parts: int | None = None,
 ) -> Batches:  # fmt: skip
     """Return the batches of `batch_size` that worker number `worker` of a run draws from its share (x, y). `seed`: the seed of

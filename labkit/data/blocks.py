@@ -16,6 +16,7 @@ import numpy as np
 from ..random_streams import BLOCK, data_stream
 from .checks import first_bad, label_error
 from .dataset import scale_of
+from .mapped import standardised
 
 CLASSES = 10_000  # the most whose samples are counted
 
@@ -151,10 +152,10 @@ def take(
     else:
         rows = train[plan == worker]
     mean, scale, target_mean, target_scale = standard
-    values = ((x[rows] - mean) / scale).astype(hold_out.dtype)
+    values = standardised(x[rows], mean, scale, hold_out.dtype)
     if hold_out.classes is not None:
         return values, y[rows].astype(np.int64)
-    return values, ((y[rows] - target_mean) / target_scale).astype(hold_out.dtype)
+    return values, standardised(y[rows], target_mean, target_scale, hold_out.dtype)
 
 
 def join(pieces: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

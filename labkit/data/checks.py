@@ -70,10 +70,8 @@ def check_class_weights(given: Any) -> str | tuple[float, ...] | dict[str, float
     return dict(zip(map(str, given), weights)) if named else tuple(weights)
 
 
-def check_sample_weights(
-    weights: Any, samples: int, rows: np.ndarray | None, dtype: np.dtype[Any]
-) -> np.ndarray | None:
-    """Return the weights of the training samples `rows` (None: all), with mean 1, read-only. Raises `BadInput` unless there is a
+def check_sample_weights(weights: Any, samples: int, rows: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray | None:
+    """Return the weights of the training samples `rows`, with mean 1, read-only. Raises `BadInput` unless there is a
     finite weight from 0 on for each of the `samples`, and one of the training samples has a weight above 0.
     """
     if weights is None:
@@ -87,7 +85,7 @@ def check_sample_weights(
     if given.min() < 0:
         row = int(np.argmin(given))
         raise BadInput(f"sample_weights is {given[row]} at row {row} (counted from 0); a weight is at least 0.")
-    chosen = np.asarray(given if rows is None else given[rows], np.float64)
+    chosen = np.asarray(given[rows], np.float64)
     largest = chosen.max()
     if not largest:
         raise BadInput("sample_weights: no training sample has a weight above 0.")

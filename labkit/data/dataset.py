@@ -22,8 +22,7 @@ from ..errors import BadInput
 from ..formatting import count_text
 from ..random_streams import HOLD_OUT, VALIDATION, data_stream
 from .checks import check_sample_weights
-
-BLOCK_VALUES = 1 << 22  # values that are standardised at once: their float64 intermediate results are 64 MB
+from .mapped import MappedFile, MappedSamples, blocks, selected, standardised
 
 
 class Described:
@@ -103,7 +102,7 @@ class Described:
         ndarray
             Standardised samples of the same shape, in the data set's dtype.
         """
-        return np.ascontiguousarray((x - self.mean) / self.scale, dtype=self.dtype)
+        return np.ascontiguousarray(standardised(x, self.mean, self.scale, self.dtype))
 
     def raw(self, x: np.ndarray) -> np.ndarray:
         """Undo `standardise`.
@@ -147,14 +146,15 @@ class Described:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset(Described):
-    """Training and held-out samples in memory; `from_arrays` and `from_csv` make it.
+    """Training and held-out samples, in memory or in a file; `from_arrays`, `from_csv` and `from_npy` make it.
 
     Parameters
     ----------
     name : str
         The name of the data set.
     x_train : ndarray
-        The features of the training samples, float32 or float64 of shape (n, d), C-contiguous, read-only.
+        The features of the training samples, float32 or float64 of shape (n, d), C-contiguous, read-only. Of `from_npy` an
+        array-like object: ``x_train[rows]`` and ``np.asarray(x_train)`` read samples from the file.
     y_train : ndarray
         Their labels, int64 of shape (n,), or targets of a regression, floats of shape (n,) or (n, k). A user's targets are
         standardised; `raw_targets` undoes it. Predictions have the same shape.
@@ -187,9 +187,9 @@ class Dataset(Described):
     """
 
     name: str
-    x_train: np.ndarray
+    x_train: Any  # an array, or `MappedSamples`
     y_train: np.ndarray
-    x_test: np.ndarray
+    x_test: Any  # an array, or `MappedSamples`
     y_test: np.ndarray
     classes: int | None
     mean: np.ndarray
@@ -199,7 +199,7 @@ class Dataset(Described):
     extra: dict[str, Any] = field(default_factory=dict)
     target_mean: np.ndarray | float = 0.0
     target_scale: np.ndarray | float = 1.0
-    x_validation: np.ndarray | None = None
+    x_validation: Any = None
     y_validation: np.ndarray | None = None
     sample_weights: np.ndarray | None = None
 
@@ -246,15 +246,14 @@ class Dataset(Described):
         """
         labelled = self.classes is not None
         train, part = hold_out(self.x_train, self.y_train, fraction, seed, labelled, VALIDATION)
-        assert train.rows is not None
-        assert part.rows is not None
         kept, taken = np.sort(train.rows), np.sort(part.rows)
-        x, y = (_frozen(values[kept], values.dtype) for values in (self.x_train, self.y_train))
-        x_part, y_part = (_frozen(values[taken], values.dtype) for values in (self.x_train, self.y_train))
         weights = self.sample_weights
         if weights is not None:
             weights = check_sample_weights(weights, len(weights), kept, weights.dtype)
-        return replace(self, x_train=x, y_train=y, x_validation=x_part, y_validation=y_part, sample_weights=weights)
+        return replace(
+            self, x_train=selected(self.x_train, kept), y_train=selected(self.y_train, kept),
+            x_validation=selected(self.x_train, taken), y_validation=selected(self.y_train, taken), sample_weights=weights,
+        )  # fmt: skip
 
     @property
     def n_test(self) -> int:
@@ -276,7 +275,8 @@ class Dataset(Described):
         return np.stack([np.bincount(y, minlength=self.classes) for y in (self.y_train, self.y_test)])
 
     def __repr__(self) -> str:
-        return f"<Dataset {self.name}: {sizes_text(self)}>"
+        where = f", in {self.x_train.file.path}" if isinstance(self.x_train, MappedSamples) else ""
+        return f"<Dataset {self.name}: {sizes_text(self)}{where}>"
 
 
 def sizes_text(data: Any) -> str:
@@ -287,35 +287,32 @@ def sizes_text(data: Any) -> str:
 
 
 class Subset(NamedTuple):
-    """A part of the samples: the `rows` of x (n, d) and y (n,) or (n, k), in this order; None means all."""
+    """A part of the samples: the `rows` of x (n, d) and y (n,) or (n, k), in this order. `file`: in which x is; None: none."""
 
-    x: np.ndarray
+    x: Any  # an array, or `MappedSamples`
     y: np.ndarray
-    rows: np.ndarray | None = None
+    rows: np.ndarray
+    file: MappedFile | None = None
+
+    @classmethod
+    def whole(cls, x: np.ndarray, y: np.ndarray) -> Subset:
+        return cls(x, y, np.arange(len(x)))
 
     @property
     def samples(self) -> int:
-        return len(self.x if self.rows is None else self.rows)
+        return len(self.rows)
 
     @property
     def targets(self) -> np.ndarray:
-        return self.y if self.rows is None else self.y[self.rows]
+        return self.y[self.rows]
 
-    def blocks(self) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield (places in the part, their x) for blocks of the source in its order, so that a file that is mapped into memory is
-        read from begin to end.
-        """
-        size = max(1, BLOCK_VALUES // max(1, self.x.shape[1]))
-        for start in range(0, len(self.x), size):
-            if self.rows is None:
-                yield slice(start, start + size), self.x[start : start + size]
-            else:
-                places = np.flatnonzero((self.rows >= start) & (self.rows < start + size))
-                yield places, self.x[self.rows[places]]
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield (places in the part, their x), a block of the source at a time, in its order."""
+        return blocks(self.x, self.rows, self.x.shape[1])
 
 
 def hold_out(
-    x: np.ndarray, y: np.ndarray, fraction: float, seed: int, stratify: bool = False, stream: str = HOLD_OUT
+    x: Any, y: np.ndarray, fraction: float, seed: int, stratify: bool = False, stream: str = HOLD_OUT
 ) -> tuple[Subset, Subset]:
     """Split at random, by the seed, into the parts (kept, held out), with at least one sample in each.
 
@@ -409,13 +406,19 @@ def build(
     )  # fmt: skip
 
 
-def _standardised(part: Subset, mean: np.ndarray, scale: np.ndarray, dtype: np.dtype[Any]) -> tuple[np.ndarray, bool]:
-    """Return the part's x, standardised, read-only, and whether all values are finite."""
-    x, finite = np.empty((part.samples, len(mean)), dtype), True
+def _standardised(
+    part: Subset, mean: np.ndarray, scale: np.ndarray, dtype: np.dtype[Any]
+) -> tuple[np.ndarray | MappedSamples, bool]:
+    """Return the part's x, standardised, read-only, and whether all values are finite. What is in a file stays there."""
+    x, finite = None if part.file else np.empty((part.samples, len(mean)), dtype), True
     for places, values in part.blocks():
-        found = ((values - mean) / scale).astype(dtype)
+        found = standardised(values, mean, scale, dtype)
         finite = finite and bool(np.isfinite(found).all())
-        x[places] = found
+        if x is not None:
+            x[places] = found
+    if part.file is not None:
+        return MappedSamples(part.file, part.rows, mean, scale, dtype), finite
+    assert x is not None
     x.flags.writeable = False
     return x, finite
 

@@ -17,6 +17,7 @@ from ..errors import BadInput, nearest, shown
 from ..options import HasOptions, as_number, option
 from ..random_streams import PARTITION, PARTITION_BY_LABEL, data_stream
 from .checks import check_seed, check_whole
+from .mapped import selected
 
 
 class DataPartition(HasOptions):
@@ -298,7 +299,7 @@ def samples_of_workers(
     """Return (x, y) of the training samples of each worker. A share of all samples is not copied."""
     whole = dataset.training
     indices = partition.split(dataset.y_train if dataset.classes is not None else dataset.n_train, workers, seed)
-    return [whole if len(i) == len(whole[0]) else (whole[0][i], whole[1][i]) for i in indices]
+    return [whole if len(i) == len(whole[0]) else (selected(whole[0], i), selected(whole[1], i)) for i in indices]
 
 
 PARTITIONS: Mapping[str, type[DataPartition]] = {

@@ -147,7 +147,7 @@ class Quadratic(Recipe):
         x = np.zeros((self.samples, self.dimension))
         if self.noise > 0:
             x = self.noise * data_stream(seed, SAMPLES.format(name=self.name)).standard_normal(x.shape)
-        part = Subset(x, np.zeros((self.samples, 1)))
+        part = Subset.whole(x, np.zeros((self.samples, 1)))
         extra = {"curvature": curvature, "start": self.start, "solution": x.mean(axis=0)}
         about = "Noisy copies of a quadratic bowl. Made by a formula (labkit); free to use."
         return build(self.name, part, part, None, standardize=False, dtype=dtype, about=about, extra=extra)

@@ -39,6 +39,7 @@ from .checks import (
     feature_names,
 )  # fmt: skip
 from .dataset import Dataset, Subset, build, hold_out
+from .mapped import MappedFile
 
 Line = tuple[int, tuple[str, ...]]  # number of the line, from 1, and the cells of the targets
 Target = int | str | Sequence[int | str]
@@ -77,8 +78,7 @@ def from_arrays(
 ) -> Dataset:
     """Make a data set from arrays, which are copied and checked.
 
-    Beside the result, memory is needed for a part of the samples only, so that `x` may be a file that is mapped into memory
-    (``np.load(path, mmap_mode="r")``).
+    Beside the result, memory is needed for a part of the samples only.
 
     Parameters
     ----------
@@ -137,7 +137,8 @@ def from_arrays(
 
     See Also
     --------
-    from_csv : Read a file.
+    from_csv : Read a CSV file.
+    from_npy : Leave samples in a .npy file that is large.
     from_dask : Use arrays that stay on a cluster.
 
     Examples
@@ -161,6 +162,104 @@ def from_arrays(
     return made
 
 
+def from_npy(
+    x: str | os.PathLike[str],
+    y: str | os.PathLike[str] | ArrayLike,
+    *,
+    x_test: str | os.PathLike[str] | None = None,
+    y_test: str | os.PathLike[str] | ArrayLike | None = None,
+    sample_weights: str | os.PathLike[str] | ArrayLike | None = None,
+    classes: int | Sequence[str] | None = None,
+    regression: bool = False,
+    like: Known | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    test_fraction: float = 0.2,
+    stratify: bool = False,
+    standardize: bool = True,
+    dtype: DTypeLike = "float32",
+) -> Dataset:
+    """Make a data set from a .npy file of samples, which stay in the file.
+
+    The file is mapped into memory and read once, for checks, mean and deviation. Then every mini-batch is read from it when it
+    is drawn, and standardised. So the samples may need more memory than there is; the targets, 16 to 40 bytes per sample, and
+    the held-out samples of the process that evaluates are in memory.
+
+    Parameters
+    ----------
+    x : str or path-like
+        The file with the features, as ``np.save`` writes it: of shape (n, d), or samples of any shape, as in `from_arrays`.
+    y : str, path-like or array_like
+        The labels or targets, or their file; see `from_arrays`.
+    x_test, y_test : optional
+        Held-out samples, in the same form: both or neither. By default a part of the samples is held out at random.
+    sample_weights : str, path-like or array_like, optional
+        A weight for each sample of `x`, or their file; see `from_arrays`.
+    classes : int or sequence of str, optional
+        The number of classes, or their names, in the order of the ids. By default the largest label determines the number.
+    regression : bool, default: False
+        Whether `y` holds numbers to be predicted, also if they are integers.
+    like : Dataset or Predictor, optional
+        The data set or the model for which the samples are: the classes keep their ids.
+    name : str, optional
+        The name of the data set. By default that of the file.
+    seed : int, default: 0
+        Determines which samples are held out.
+    test_fraction : float, default: 0.2
+        The part of the samples that is held out, above 0 and below 1.
+    stratify : bool, default: False
+        Whether `test_fraction` is held out of every class, and not of all samples.
+    standardize : bool, default: True
+        Whether every feature, and every target of a regression, is shifted and scaled to mean 0 and standard deviation 1 of the
+        training samples.
+    dtype : {"float32", "float64"}, default: "float32"
+        The type of the features, and of the targets of a regression, in a mini-batch. The file may have any type of numbers.
+
+    Returns
+    -------
+    Dataset
+        The same data set as that of `from_arrays`; but its `x_train` and `x_test` are not arrays: ``x_train[rows]`` and
+        ``np.asarray(x_train)`` read samples from the file.
+
+    Raises
+    ------
+    BadInput
+        If a file cannot be read or mapped, or `from_arrays` would raise it. Later, if the file was changed.
+    ClusterError
+        If a process of a run has no such file, or another one: each maps the file itself, at the same path.
+
+    See Also
+    --------
+    from_arrays : Copy arrays.
+    from_dask : Use arrays that stay on a cluster.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).normal(size=(200, 2))
+    >>> np.save("x.npy", x)
+    >>> np.save("y.npy", (x[:, 0] > x[:, 1]).astype(int))
+    >>> data = lk.from_npy("x.npy", "y.npy")
+    >>> data.n_train, data.n_test, data.x_train[:3].shape
+    (160, 40, (3, 2))
+    """
+    file = MappedFile("x", x)
+    held_out = None if x_test is None else MappedFile("x_test", x_test)
+    made, remark = _made(
+        file, _loaded("y", y), x_test=held_out, y_test=_loaded("y_test", y_test),
+        sample_weights=_loaded("sample_weights", sample_weights), classes=classes, regression=regression, like=like,
+        name=Path(file.path).stem if name is None else name, seed=seed, test_fraction=test_fraction, stratify=stratify,
+        standardize=standardize, dtype=dtype,
+    )  # fmt: skip
+    if remark:
+        warnings.warn(remark, UserWarning, stacklevel=2)
+    return made
+
+
+def _loaded(what: str, values: Any) -> Any:
+    """Return the array in the file `values`, or, if this is no path, `values`."""
+    return np.array(MappedFile(what, values).array) if isinstance(values, str | os.PathLike) else values
+
+
 def _made(
     x: Any, y: Any, *, name: Any, seed: Any, test_fraction: Any, stratify: Any, standardize: Any, dtype: Any, regression: Any,
     classes: Any, x_test: Any = None, y_test: Any = None, like: Known | None = None, sample_weights: Any = None,
@@ -170,6 +269,8 @@ def _made(
     name, standardize = check_name(name), check_truth("standardize", standardize)
     stratify, regression = check_truth("stratify", stratify), check_truth("regression", regression)
     known: tuple[str, ...] = ()
+    files = [each if isinstance(each, MappedFile) else None for each in (x, x_test)]
+    x, x_test = (file.array if file else each for each, file in zip((x, x_test), files))
     if y is None:
         x, y, known, classes = _unpacked(x, classes)
     classes, names = check_classes(classes)
@@ -205,8 +306,10 @@ def _made(
         raise BadInput("stratify=True is for classes; the targets are numbers (a regression).")
     if x_test is None:
         train, test = hold_out(x, y, fraction, seed, stratify)
+        files[1] = files[0]
     else:
-        train, test = Subset(x, y), _held_out(x, x_test, y, y_test, classes, labelled, regression)
+        train, test = Subset.whole(x, y), _held_out(x, x_test, y, y_test, classes, labelled, regression)
+    train, test = train._replace(file=files[0]), test._replace(file=files[1])
     remark = ""
     if labelled and classes is None:
         classes = _count_classes(train.targets, test.targets)
@@ -302,7 +405,7 @@ def _held_out(
         y_test = y_test.reshape(len(y_test), *y.shape[1:])
     if also_labelled != labelled or y_test.shape[1:] != y.shape[1:]:
         raise BadInput("y and y_test differ in kind; both are whole-number labels, or both floats of the same width.")
-    return Subset(x_test, y_test)
+    return Subset.whole(x_test, y_test)
 
 
 def _count_classes(*labels: np.ndarray) -> int:

@@ -22,6 +22,7 @@ WORK = 30_000_000  # multiply-adds of one grid: about a millisecond
 DOTS = 16  # largest height and width of a picture
 MARGIN = 0.06  # margin around the training data, as a fraction of their range
 GROUPS, CLASSES = 64, 32  # rows and columns of the table of shares
+ROWS = 1 << 20  # samples that are read at once
 MOST_COUNTED = 200_000  # training samples; partitioning this many took 10 ms
 
 
@@ -65,7 +66,10 @@ def _side(problem: Any) -> int:
 
 def _extent(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest and highest corner of the drawn part of the plane, in raw (not standardised) coordinates."""
-    ends = dataset.raw(np.stack([dataset.x_train.min(axis=0), dataset.x_train.max(axis=0)]))
+    x = dataset.x_train  # perhaps in a file that is larger than the memory
+    parts = (x[i : i + ROWS] for i in range(0, len(x), ROWS))
+    ranges = np.array([(part.min(axis=0), part.max(axis=0)) for part in parts])
+    ends = dataset.raw(np.stack([ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0)]))
     wide = np.where(ends[1] > ends[0], ends[1] - ends[0], 1.0)
     return ends[0] - MARGIN * wide, ends[1] + MARGIN * wide
 

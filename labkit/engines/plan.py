@@ -225,7 +225,8 @@ def build_parts(
     if spec.backs is not None:
         parts.append(copied_shard(plan, plan.layout.roles[spec.backs], clock, objective, strategy))
     if spec.kind == "chief":
-        x, y, *validation = test if test is not None and not plan.timing_only else (None, None)
+        # held-out samples in a file are read once, and not at each evaluation
+        x, y, *validation = map(np.asarray, test) if test is not None and not plan.timing_only else (None, None)
         observed, every = plan.layout.observed, plan.strategy.eval_every
         shards = sum(role.shard is not None for role in plan.layout.roles)
         parts.append(

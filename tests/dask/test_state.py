@@ -150,6 +150,33 @@ def test_dask_arrays_that_can_no_longer_be_computed_are_an_error(cluster, tmp_pa
     released(usable(cluster))
 
 
+# data in a file ----------------------------------------------------------------------------------------------------
+
+
+def test_every_process_maps_the_file_itself_and_names_one_that_is_gone(cluster, started, tmp_path):
+    x = np.random.default_rng(0).normal(size=(2_000, 6))
+    np.save(tmp_path / "x.npy", x)
+    data = lk.from_npy(tmp_path / "x.npy", x @ np.arange(6.0), dtype="float64")
+    problem, two = lk.Problem(data, hidden=(8,)), cluster.resized(workers=2)
+    real = started(lk.SyncPS(), lk.Budget(updates=30), problem=problem, on=two).wait()
+    virtual = lk.train(problem, lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=30)).wait()
+    np.testing.assert_allclose(real.result().parameters, virtual.result().parameters, rtol=0, atol=1e-12)
+    closes(real)
+    (tmp_path / "x.npy").rename(tmp_path / "away.npy")
+    with pytest.raises(lk.ClusterError, match=r"could not start: The Dask worker at \w+://\S+ cannot read '.*x.npy'"):
+        lk.train(problem, lk.SyncPS(), two, lk.Budget(updates=30))
+    np.save(tmp_path / "x.npy", x + 1)
+    with pytest.raises(lk.ClusterError, match=r"The Dask worker at \w+://\S+ has another file '.*x.npy'"):
+        lk.train(problem, lk.SyncPS(), two, lk.Budget(updates=30))
+    (tmp_path / "away.npy").replace(tmp_path / "x.npy")
+    run = further(started(lk.SyncPS(), problem=problem, on=two))
+    np.save(tmp_path / "x.npy", x + 1)
+    with pytest.raises(lk.RoleError, match=r"The file '.*x.npy' was changed"):
+        run.wait()
+    assert labkit_threads() == []
+    released(usable(cluster))
+
+
 # unauthenticated connections ---------------------------------------------------------------------------------------
 
 

@@ -196,7 +196,7 @@ def test_a_regression_with_large_targets_trains_without_a_small_rate():
 )
 def test_many_blocks_give_the_same_data_set_as_one(monkeypatch, options):
     whole = from_arrays(X, Y, **options)
-    monkeypatch.setattr(lk.data.dataset, "BLOCK_VALUES", 6)  # 3 of 20 samples
+    monkeypatch.setattr(lk.data.mapped, "BLOCK_VALUES", 6)  # 3 of 20 samples
     parts = from_arrays(X, Y, **options)
     for name in ("x_train", "x_test", "mean", "scale"):
         np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-6)
@@ -204,17 +204,21 @@ def test_many_blocks_give_the_same_data_set_as_one(monkeypatch, options):
     assert (parts.y_test == whole.y_test).all()
 
 
-def test_a_mapped_file_is_not_copied_as_a_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(lk.data.dataset, "BLOCK_VALUES", 1 << 16)
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(400_000, 25)).astype("float32"))  # 40 MB
-    x, y = np.load(tmp_path / "x.npy", mmap_mode="r"), np.arange(400_000) % 2
+@pytest.mark.parametrize(
+    ("make", "kept_of_x"), [(lambda path, y: from_arrays(np.load(path, mmap_mode="r"), y), 1), (lk.from_npy, 0)]
+)
+def test_a_mapped_file_is_not_copied_as_a_whole(tmp_path, monkeypatch, make, kept_of_x):
+    monkeypatch.setattr(lk.data.mapped, "BLOCK_VALUES", 1 << 16)
+    x = np.random.default_rng(0).normal(size=(400_000, 25)).astype("float32")  # 40 MB
+    np.save(tmp_path / "x.npy", x)
+    y = np.arange(400_000) % 2
     tracemalloc.start()
     try:
-        data = from_arrays(x, y)
+        data = make(tmp_path / "x.npy", y)
         kept, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert kept < 1.2 * (x.nbytes + y.nbytes)
+    assert kept < kept_of_x * x.nbytes + 3 * y.nbytes
     assert data.n_train == 320_000
     assert peak < kept + x.nbytes / 2
 

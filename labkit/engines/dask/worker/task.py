@@ -16,6 +16,7 @@ from distributed import get_worker, secede
 from distributed.utils import sync
 from threadpoolctl import threadpool_limits
 
+from ....data import MappedSamples
 from ....errors import ClusterError
 from ....packed import Packed
 from ..processes import this_process
@@ -32,12 +33,15 @@ WAITING_FOR_A_THREAD = ("waiting", "ready", "constrained")
 def run_role(packed: Packed, options: dict[str, Any], own: dict[str, Any], share: Any, test: Any) -> dict[str, Any]:
     """Run one role instance, and return its final report. Every role instance is one Dask task that runs this function.
 
-    `packed`, `options`, `own`: see `RoleAssignment.of`. Raises `ProtocolError` if the client uses another protocol, and
-    `ClusterError` if this Dask worker cannot load the user's code.
+    `packed`, `options`, `own`: see `RoleAssignment.of`. `share`, `test`: arrays, or samples in a file. Raises `ProtocolError` if
+    the client uses another protocol, and `ClusterError` if this Dask worker cannot load the user's code or the file.
     """
     worker = get_worker()
     assignment = RoleAssignment.of(packed, worker.address, options, **own)
     assignment.check()
+    for array in (*(share or ()), *(test or ())):
+        if isinstance(array, MappedSamples):
+            array.file.open(f"The Dask worker at {worker.address}")
     key: Any = worker.get_current_task()
     secede()
     name = assignment.spec.name
