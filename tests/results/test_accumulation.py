@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from tests.models.own_models import Dropout
 
 RATE, UPDATES, BATCH, WORKERS = 0.2, 25, 4, 3
 PROBLEM = lk.Problem("moons", hidden=(6, 5), batch_size=BATCH, dtype="float64", seed=3, options={"samples": 200})
@@ -91,6 +92,20 @@ def test_an_accumulated_gradient_is_one_gradient_with_the_samples_of_its_mini_ba
 def test_a_budget_counts_the_samples_of_all_mini_batches(strategy, limit):
     run = lk.train(PROBLEM, strategy(accumulate=5), lk.SimulatedCluster(WORKERS), lk.Budget(**limit)).wait()
     assert run.summary()["updates"] == 10
+
+
+def test_each_mini_batch_has_random_numbers_of_its_own():
+    """With dropout, one sample as all mini-batches would otherwise give k equal gradients."""
+    x, y = np.ones((40, 6)), np.arange(40) % 2
+    problem = lk.Problem(
+        lk.from_arrays(x, y, standardize=False), model=Dropout(), batch_size=1, dtype="float64", seed=1
+    )
+    k, seen = 4, set()
+    run = trained(lk.SyncPS(learning_rate=1.0, accumulate=k), problem, workers=1, updates=1)
+    moved = run.result().parameters - problem.objective().start(1)
+    for value in np.abs(moved[np.abs(moved) > 1e-12]):
+        seen.add(round(float(value), 6))
+    assert len(seen) > 2  # k equal gradients have two: of a kept input, and of the bias
 
 
 # time and bytes -------------------------------------------------------------------------------------------------------
