@@ -131,7 +131,7 @@ class Gradient:
         RoleError
             If the gradient is not complete.
         """
-        self._check_complete("pushed")
+        self.check_complete()
         generation, version = self.read[shard]
         values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
         encoded: Any = values if self.compressor is None else self.compressor.encode(values, shard, version)
@@ -179,22 +179,17 @@ class Gradient:
         -------
         Gradient
             This gradient.
-
-        Raises
-        ------
-        RoleError
-            If the gradient is not complete.
         """
-        self._check_complete("combined with those of other workers")
         if reduce == "mean" and total.strides != (0,):
             np.divide(total, workers, out=total)
         self.values, self.count, self.samples, self.all_workers = total, workers, self.samples * workers, True
         return self
 
-    def _check_complete(self, what: str) -> None:
+    def check_complete(self) -> None:
+        """Raise `RoleError` if mini-batches of the gradient are still to be added."""
         if not self.complete:
             raise RoleError(
-                f"Gradient {self.step} is {what}, but has not all its mini-batches yet. Use it when `gradient.complete` is True."
+                f"Gradient {self.step} does not have all its mini-batches yet: use it when `gradient.complete` is True."
             )
 
 

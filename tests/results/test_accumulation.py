@@ -195,16 +195,19 @@ def test_a_gradient_that_is_cancelled_during_an_accumulation_is_dropped_with_its
     assert set(run.trace.column("applies", "samples").tolist()) == {3 * BATCH}
 
 
-@pytest.mark.parametrize("strategy", [lk.SyncPS, lk.RingAllReduce])
-def test_a_gradient_that_is_not_complete_cannot_be_sent(strategy):
+@pytest.mark.parametrize("strategy", [lk.SyncPS, lk.RingAllReduce, lk.LocalSGD])
+@pytest.mark.parametrize("timing_only", [False, True])
+def test_a_gradient_that_is_not_complete_cannot_be_used(strategy, timing_only):
     class Early(strategy):
         async def worker(self, ctx, model, replica=None):
             weights = await lk.pull(ctx) if replica is None else replica.weights()
             gradient = await ctx.compute(model.gradient, weights, next(ctx.batches()), 2)
-            gradient.push(0) if replica is None else gradient.of_all_workers(gradient.values, 2)
+            if replica is None:
+                await lk.push_pull(ctx, gradient)
+            await ctx.compute(replica.apply, gradient, 0.1)
 
-    with pytest.raises(lk.RoleError, match=r"has not all its mini-batches yet.*gradient\.complete"):
-        trained(Early())
+    with pytest.raises(lk.RoleError, match=r"does not have all its mini-batches yet.*gradient\.complete"):
+        trained(Early(), lk.Problem("moons", timing_only=timing_only))
 
 
 @pytest.mark.parametrize("given", [0, -1, 1.5, True, "2", None])
