@@ -63,6 +63,7 @@ class Push(Message):
     values: np.ndarray  # the gradient
     version: int  # that of the weights on which it was computed
     step: int  # the worker's number of this gradient
+    complete: bool = True  # False: mini-batches of an accumulated gradient are still to be added
 
 
 # 3. strategies: one coroutine per kind of role ------------------------------------------------------------------------
@@ -73,6 +74,7 @@ class AsyncPS:
     """Apply each gradient the moment it arrives. No worker waits; the price is staleness."""
 
     learning_rate: float = 0.1
+    accumulate: int = 1  # mini-batches over which a worker averages its gradient
 
     async def server(self, ctx, shard):
         """Apply each gradient, and answer its worker."""
@@ -85,8 +87,9 @@ class AsyncPS:
         """Compute on the weights received, send the gradient, receive newer weights."""
         weights = await pull(ctx)
         for batch in ctx.batches():
-            gradient = await ctx.compute(model.gradient, weights, batch)
-            weights = await push_pull(ctx, gradient)
+            gradient = await ctx.compute(model.gradient, weights, batch, self.accumulate)
+            if gradient.complete:
+                weights = await push_pull(ctx, gradient)
 
 
 @dataclass(frozen=True)
@@ -158,9 +161,14 @@ class Model:
 
     def __init__(self, problem: Any, name: str, record: Callable[..., None]):
         self.problem, self.name, self.record, self.steps = problem, name, record, count()
+        self.parts: list[np.ndarray] = []  # of the gradient that is being accumulated
 
-    def gradient(self, weights: Weights, batch: Any) -> Push:
-        push = Push(self.problem.gradient(weights.values, batch), weights.version, next(self.steps))
+    def gradient(self, weights: Weights, batch: Any, accumulate: int) -> Push:
+        self.parts.append(self.problem.gradient(weights.values, batch))
+        if len(self.parts) < accumulate:
+            return Push(self.parts[-1], weights.version, -1, complete=False)
+        push = Push(sum(self.parts) / accumulate, weights.version, next(self.steps))
+        self.parts.clear()
         self.record("computed", self.name, push.step)
         return push
 

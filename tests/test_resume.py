@@ -63,8 +63,12 @@ def all_of(run):
 
 
 @pytest.mark.parametrize(
-    "strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.LocalSGD()], ids=lambda s: s.name
-)
+    "strategy",
+    [
+        lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.LocalSGD(), lk.SSP(accumulate=3), lk.BucketedAllReduce(accumulate=3),
+    ],
+    ids=lambda s: s.name,
+)  # fmt: skip
 def test_a_resumed_run_continues_identically(tmp_path, strategy):
     faults = [lk.Slow("worker-1", 4, at=0.15, until=0.6)]  # it has begun, and has not ended yet
     whole = with_commands(begun(None, strategy, faults=faults))

@@ -54,9 +54,9 @@ def timing_only(problem: Problem) -> Problem:
 class SteadyState:
     """The steady state of a strategy on a simulated cluster, which `advance` computes.
 
-    `step`: the seconds of N gradients, where N is the number of workers. `error`: the half-width of its 95% confidence interval
-    in seconds; 0 if steps repeat exactly, infinite if the run is too short for one. `window`: the times (ns) of the run between
-    which the step is measured. `trace`: that of the run. All are those of the run as far as it is simulated.
+    `step`: the seconds of N mini-batches, where N is the number of workers. `error`: the half-width of its 95% confidence
+    interval in seconds; 0 if steps repeat exactly, infinite if the run is too short for one. `window`: the times (ns) of the run
+    between which the step is measured. `trace`: that of the run. All are those of the run as far as it is simulated.
 
     Raises `BadInput` if the strategy cannot run on the cluster.
     """
@@ -70,9 +70,10 @@ class SteadyState:
             strategy = replace(strategy, eval_every=NEVER)
         plan = replace(make_plan(timing, strategy, spec, Budget(seconds=LONGEST)), ledger=False)  # it changes no time
         self._run = Run(plan, cluster.start(plan))
-        self._counted, self._workers = Cumulative(), spec.workers
+        batches = getattr(strategy, "accumulate", 1)  # of a gradient
+        self._counted, self._gradients = Cumulative(), spec.workers / batches  # of a step
         # seconds up to which the run is simulated next, and was at the last measurement
-        self._until, self._measured = _few_gradients(timing, cluster), 0.0
+        self._until, self._measured = batches * _few_gradients(timing, cluster), 0.0
         self._slowest = self._until * max([1.0, *spec.slow.values()])  # the slowest role, too, has worked a few times
         self._turns = FEWEST_STEPS * max(getattr(strategy, name, 1) for name in EXCHANGES)
         self._steps, self._spent = 0.0, 0.0  # applications of a worker's gradients, share of the most work
@@ -121,7 +122,7 @@ class SteadyState:
 
     def _measure(self) -> None:
         """Measure the step in the run up to now."""
-        trace, n = self.trace, self._workers
+        trace, n = self.trace, self._gradients
         series = self._counted.gross(trace, trace.watermark()).instants()
         self._measured, self._steps = self._until, _applications(trace)
         self._spent = max(1, rows_written(trace, "messages"), rows_written(trace, "spans") / 2) / MOST_MESSAGES
@@ -170,7 +171,7 @@ def _applications(trace: Trace) -> float:
     return float(np.median(counts)) if len(counts) else 0.0
 
 
-def _interval(series: Series, n: int) -> tuple[Series, float]:
+def _interval(series: Series, n: float) -> tuple[Series, float]:
     """Return the entries that count, and the half-width of the confidence interval of the step time in seconds.
 
     If steps repeat, these are the last whole periods, and the half-width is 0.

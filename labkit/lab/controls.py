@@ -52,17 +52,18 @@ LABELS = {
     "distribution": "distribution of times", "hidden": "hidden layers", "eval_every": "evaluate every", "on_loss": "on failure",
     "replicas": "backups", "checkpoint_every": "checkpoint every",
     "n_push": "push every n steps", "n_fetch": "fetch every n steps", "give_up": "abandon late gradients",
-    "post_local": "local steps from step",
+    "post_local": "local steps from step", "accumulate": "accumulate batches",
 }  # fmt: skip
 RARE = (
     "n_push",
     "n_fetch",
     "give_up",
     "post_local",
+    "accumulate",
     "outer",
     "outer_rate",
     "stages",
-)  # options of one strategy that are rarely changed
+)  # options of strategies that are rarely changed
 HIDDEN = {
     "server_time", "slow", "cores", "options", "timing_only", "test_fraction", "standardize", "class_weights", "updates",
     "samples", "epochs", "placement", "max_workers", "heartbeat_timeout", "min_delta", "restart_after", "checkpoint_time",

@@ -87,6 +87,7 @@ class AppliedLog:
         counters.updates = counters.version = version
         for g in gradients:
             if isinstance(g, Gradient):
+                g.check_complete()
                 read_generation, read = g.read[self._shard if len(g.read) > 1 else 0]
                 sender, incarnation = self._computed_here(g), recorder.incarnation
             else:

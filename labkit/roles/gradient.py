@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..errors import RoleError, shown
 from ..nn import NullObjective, clip_by_norm
 from ..nn.buffer_pool import BufferPool
 from ..trace.recorder import Recorder
@@ -51,14 +52,14 @@ class Parameters:
 
 
 class Gradient:
-    """A gradient of one or several mini-batches, with the version of the weights on which it was computed.
+    """A gradient, with the version of the weights on which it was computed.
 
     Parameters
     ----------
     values : ndarray, shape (n,)
         The gradient of all parameters, flat.
     step : int
-        The number of the newest mini-batch gradient, counted by the worker from 0.
+        The number of the gradient, of the newest if it is a sum of several, counted by the worker from 0.
     read : tuple of tuple of int
         The (generation, version) of each shard, of the weights on which it was computed.
     samples : int
@@ -66,13 +67,16 @@ class Gradient:
     parts : tuple of slice
         The part of each shard in the vector.
     loss : float, default: nan
-        The mean loss over the mini-batch.
+        The mean loss over the samples.
     count : int, default: 1
-        The number of mini-batches.
+        The number of gradients of which it is the sum or the mean. A mean over accumulated mini-batches is one gradient.
     all_workers : bool, default: False
         Whether it combines one gradient of every worker, all of the same step.
     compressor : Compressor, optional
         Encodes the pushes. None: no compression.
+    complete : bool, default: True
+        Whether it has all its mini-batches. Others are still to be added if gradients are accumulated
+        (`model.gradient(weights, batch, accumulate)`).
 
     See Also
     --------
@@ -90,7 +94,7 @@ class Gradient:
     (array([3.]), 5)
     """
 
-    __slots__ = ("all_workers", "compressor", "count", "loss", "parts", "read", "samples", "step", "values")
+    __slots__ = ("all_workers", "complete", "compressor", "count", "loss", "parts", "read", "samples", "step", "values")
 
     def __init__(
         self,
@@ -103,9 +107,11 @@ class Gradient:
         count: int = 1,
         all_workers: bool = False,
         compressor: Compressor | None = None,
+        complete: bool = True,
     ):
         self.values, self.step, self.read, self.samples, self.parts = values, step, read, samples, parts
         self.loss, self.count, self.all_workers, self.compressor = loss, count, all_workers, compressor
+        self.complete = complete
 
     def push(self, shard: int) -> Push:
         """Return the message for a shard: its part of this gradient, encoded if there is a compressor, and the version read.
@@ -119,7 +125,13 @@ class Gradient:
         -------
         Push
             The message.
+
+        Raises
+        ------
+        RoleError
+            If the gradient is not complete.
         """
+        self.check_complete()
         generation, version = self.read[shard]
         values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
         encoded: Any = values if self.compressor is None else self.compressor.encode(values, shard, version)
@@ -173,14 +185,64 @@ class Gradient:
         self.values, self.count, self.samples, self.all_workers = total, workers, self.samples * workers, True
         return self
 
+    def check_complete(self) -> None:
+        """Raise `RoleError` if mini-batches of the gradient are still to be added."""
+        if not self.complete:
+            raise RoleError(
+                f"Gradient {self.step} does not have all its mini-batches yet: use it when `gradient.complete` is True."
+            )
+
 
 Contribution = Push | Gradient  # a shard applies pushes of other roles, or gradients computed in its role
+
+
+class AccumulatedGradient:
+    """The gradient that a model accumulates over several mini-batches, and how many `batches` it has so far.
+
+    For each mini-batch: `begin`, then `add` for all parts of its gradient, as soon as they are computed, then `end`.
+    """
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self._total: Gradient | None = None
+
+    def begin(self, gradient: Gradient, count: int) -> Gradient:
+        """Begin the gradient of the next of `count` mini-batches. Returns the accumulated gradient, which is that of the first
+        mini-batch and is overwritten. Its values are a sum until it is complete, and then the mean.
+        """
+        if count.__class__ is not int or count < 1:
+            raise RoleError(f"accumulate={shown(count)}: give the number of mini-batches of a gradient, from 1 on.")
+        total = self._total = self._total or gradient
+        total.complete = self.batches + 1 >= count
+        return total
+
+    def add(self, gradient: Gradient, part: slice = slice(None)) -> None:
+        total = self._total
+        if total is None or total.values.strides == (0,):
+            return
+        own = total.values[part]
+        if gradient is not total:
+            np.add(own, gradient.values[part], out=own)
+        if total.complete and self.batches:
+            np.divide(own, self.batches + 1, out=own)
+
+    def end(self, gradient: Gradient) -> None:
+        """End a mini-batch, and the accumulated gradient if it is complete."""
+        total = self._total
+        assert total is not None
+        if gradient is not total:
+            total.samples, total.loss = total.samples + gradient.samples, total.loss + gradient.loss
+        self.batches += 1
+        if total.complete:
+            total.loss /= self.batches
+            self._total, self.batches = None, 0
 
 
 class Model(Part):
     """The network of a worker: computes gradients and numbers them. `parts`: for each shard, the slice of the vector that it
     owns. `compressor`: encodes the gradients that are sent; None: no compression. `stream`: returns the random stream of gradient
-    number (i,), for an objective that draws from it.
+    number (i,), of its mini-batch j > 0 (i, j), for an objective that draws from it. `accumulated`: the gradient that is not
+    complete.
     """
 
     work: ClassVar[Work] = "gradient"
@@ -197,38 +259,57 @@ class Model(Part):
         self.pool = BufferPool()
         self.null = isinstance(objective, NullObjective)  # a timing-only run: gradients have a size but no memory
         self.null_values = objective.start(0) if self.null else np.empty(0)
+        self.accumulated = AccumulatedGradient()
 
-    def gradient(self, parameters: Any, batch: Any) -> Gradient:
-        """Return the gradient of the mean loss over `batch`. The caller owns it."""
+    def gradient(self, parameters: Any, batch: Any, accumulate: int = 1) -> Gradient:
+        """Return the gradient of the mean loss over `batch`. The caller owns it.
+
+        `accumulate`: the gradient is the mean over the mini-batches of so many calls. Before the last of these calls it is not
+        complete. Its weights and its number are those of the first call.
+        """
         counters = self.recorder.counters
         step, compressor = counters.computed, self.compressor
         if compressor is not None:
             compressor.version = parameters.read[0][1]
         if self.null:
-            counters.computed = step + 1
-            return Gradient(self.null_values, step, parameters.read, batch.samples, self.parts, compressor=compressor)
-        like = parameters.values
-        values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # reused when unreferenced
-        loss = self.compute(parameters.values, batch, step, values)
+            values, loss = self.null_values, float("nan")
+        else:
+            like = parameters.values
+            values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # reused when unreferenced
+            loss = self.compute(parameters.values, batch, step, values)
+        made = Gradient(values, step, parameters.read, batch.samples, self.parts, loss, compressor=compressor)
+        if accumulate.__class__ is not int or accumulate != 1:
+            total = self.accumulated.begin(made, accumulate)
+            self.accumulated.add(made)
+            self.accumulated.end(made)
+            made, values = total, total.values
+            if not made.complete:
+                return made
         counters.computed = step + 1
+        if self.null:
+            return made
         # The whole vector, in the worker, so that the result does not depend on the number of shards.
         if self.clip_norm is not None:
             clip_by_norm(values, self.clip_norm)
         if self.measures(step):
             record_norms(self.recorder, self.clock(), step, self.layers, values, parameters.values)
-        return Gradient(values, step, parameters.read, batch.samples, self.parts, loss, compressor=compressor)
+        return made
 
     def compute(self, params: np.ndarray, batch: Any, step: int, out: np.ndarray) -> float:
         """Compute gradient number `step` of the objective in `out`. Returns the mean loss."""
         arguments = (params, batch.x, batch.y, out)
         if self.objective.stochastic:
             assert self.stream is not None
-            arguments = (*arguments, self.stream((step,)))  # type: ignore[assignment]
+            number = self.accumulated.batches  # of the mini-batch
+            arguments = (*arguments, self.stream((step, number) if number else (step,)))  # type: ignore[assignment]
         loss: float = self.objective.gradient(*arguments)
         return loss
 
     def cancelled(self) -> None:
-        """Record a gradient whose computation was cancelled. It counts as computed and as dropped ("cancelled")."""
+        """Record a gradient whose computation was cancelled. It counts as computed and as dropped ("cancelled"), with the
+        mini-batches that were accumulated for it.
+        """
+        self.accumulated = AccumulatedGradient()
         counters = self.recorder.counters
         step = counters.computed
         counters.computed = counters.released = step + 1
@@ -236,6 +317,9 @@ class Model(Part):
 
     def discard(self, gradient: Gradient) -> None:
         """Record a gradient that was computed but is not used: it is dropped as cancelled."""
+        if not gradient.complete:
+            self.cancelled()
+            return
         counters = self.recorder.counters
         counters.released = max(counters.released, gradient.step + 1)
         me = self.recorder

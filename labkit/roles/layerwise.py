@@ -62,7 +62,8 @@ class LayerwiseModel(Part):
         self._dy: Any = None  # the derivative of the loss with respect to the output of the next piece
         self._batch: Any = None
         self._params: np.ndarray = np.empty(0)
-        self._gradient: Gradient | None = None
+        self._gradient: Gradient | None = None  # of the mini-batch
+        self._total: Gradient | None = None  # to which it is added
 
     def buckets(self, size: int | None) -> list[GradientBucket]:
         """Return the pieces in buckets. A bucket is complete as soon as it has `size` bytes; None: a quarter of the model."""
@@ -79,8 +80,11 @@ class LayerwiseModel(Part):
                 pieces = []
         return made
 
-    def forward(self, parameters: Parameters, batch: Any) -> Gradient:
-        """Compute the forward pass and the loss. Returns the gradient, whose values the calls of `backward` compute."""
+    def forward(self, parameters: Parameters, batch: Any, accumulate: int = 1) -> Gradient:
+        """Compute the forward pass and the loss. Returns the gradient, whose values the calls of `backward` compute.
+
+        `accumulate`: as of `Model.gradient`. The gradient of a layer is complete with its piece of the last mini-batch.
+        """
         model, like = self.model, parameters.values
         values, loss = model.null_values, float("nan")
         if not model.null:
@@ -91,7 +95,8 @@ class LayerwiseModel(Part):
         counters = model.recorder.counters
         counters.activations = max(counters.activations, 1)
         self._gradient = Gradient(values, counters.computed, parameters.read, batch.samples, model.parts, loss)
-        return self._gradient
+        self._total = model.accumulated.begin(self._gradient, accumulate)
+        return self._total
 
     def _forward(self, batch: Any) -> float:
         """Compute all stages and the loss, whose derivative is stored; returns the mean loss."""
@@ -104,8 +109,9 @@ class LayerwiseModel(Part):
 
     def backward(self, piece: GradientPiece) -> None:
         """Compute the gradient of the next piece. The gradient counts as computed when its last piece is done."""
-        model, gradient = self.model, self._gradient
+        model, gradient, total = self.model, self._gradient, self._total
         assert gradient is not None
+        assert total is not None
         if not model.null:
             if piece.stage is None:
                 gradient.loss = model.compute(self._params, self._batch, gradient.step, gradient.values)
@@ -113,13 +119,16 @@ class LayerwiseModel(Part):
                 stage, saved = self.stages[piece.stage], self._saved.pop()
                 out = gradient.values[piece.part]
                 self._dy = stage.backward(self._params[piece.part], saved, self._dy, out, piece.stage > 0)
-            if model.measures(gradient.step):
+            model.accumulated.add(gradient, piece.part)
+            if total.complete and model.measures(total.step):
                 layers = model.objective.layout.layers_in(piece.part)
-                record_norms(model.recorder, model.clock(), gradient.step, layers, gradient.values, self._params)
+                record_norms(model.recorder, model.clock(), total.step, layers, total.values, self._params)
         model.recorder.pieces += PIECE(model.clock(), gradient.step, self._layers[piece.part.start])
         if piece is self.pieces[-1]:
-            model.recorder.counters.computed = gradient.step + 1
-            self._gradient = self._batch = self._dy = None
+            model.accumulated.end(gradient)
+            if total.complete:
+                model.recorder.counters.computed = total.step + 1
+            self._gradient = self._total = self._batch = self._dy = None
 
     def clip(self, gradient: Gradient) -> Gradient:
         """Clip the gradient by the norm of all its pieces. It is done after they were summed over the workers, because no norm

@@ -21,11 +21,11 @@ from ..roles.gradient import Model
 from ..roles.messages import Pull, Push
 from ..roles.servers import pull, push_pull
 from ..roles.shard import Shard
-from .base import AsynchronousServer
+from .base import AccumulatedGradients, AsynchronousServer
 
 
 @dataclass(frozen=True, kw_only=True)
-class AsyncPS(AsynchronousServer):
+class AsyncPS(AsynchronousServer, AccumulatedGradients):
     """Apply each gradient the moment it arrives. No worker waits; the price is staleness.
 
     See Also
@@ -68,5 +68,6 @@ class AsyncPS(AsynchronousServer):
         """Compute on the weights received, send the gradient, receive newer weights."""
         weights = await pull(ctx)
         for batch in ctx.batches():
-            gradient = await ctx.compute(model.gradient, weights, batch)
-            weights = await push_pull(ctx, gradient)
+            gradient = await ctx.compute(model.gradient, weights, batch, self.accumulate)
+            if gradient.complete:
+                weights = await push_pull(ctx, gradient)

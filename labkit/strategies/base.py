@@ -318,6 +318,29 @@ class StaleGradients(Strategy):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AccumulatedGradients(Strategy):
+    """Option of strategies whose workers compute one gradient between two exchanges, on the same weights: it may be the mean
+    over several mini-batches.
+
+    A worker's gradient is complete after `accumulate` computations (`gradient.complete`), and only then communicated. It counts
+    as one gradient with the samples of all its mini-batches.
+    """
+
+    accumulate: int = option(
+        1, low=1, high=100_000, help="mini-batches over which a worker averages its gradient before it sends it"
+    )
+
+    def one_update(self) -> str:
+        """Return the definition of an update: one gradient, and over how many mini-batches it is averaged."""
+        return super().one_update() + self.gradient_text
+
+    @property
+    def gradient_text(self) -> str:
+        """The end of the definition of an update: what a gradient is, if it is not that of one mini-batch."""
+        return "" if self.accumulate == 1 else f"; a gradient is the mean over {self.accumulate} mini-batches"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerStrategy(Strategy):
     """Base class of strategies in which workers push gradients to servers, which own the parameters.
 

@@ -12,8 +12,9 @@ collected in buckets of `bucket_size` bytes, because every all-reduce takes 2(N-
 many latencies, and one bucket for the whole model is `RingAllReduce`. The workers sum all buckets in the same order, in one
 stream.
 
-A replica applies one gradient per step, after all buckets. With `clip_norm`, the sum is clipped, because its norm is known only
-at the end. There is no `codec`.
+A replica applies one gradient per step, after all buckets. With `accumulate=k`, the gradients of k mini-batches are averaged, and
+only the backward pass of the last one overlaps with all-reduces. With `clip_norm`, the sum is clipped, because its norm is known
+only at the end. There is no `codec`.
 
 Li et al., "PyTorch distributed: experiences on accelerating data parallel training", VLDB 2020, sections 3.2 and 4.
 """
@@ -36,12 +37,12 @@ from ..roles.messages import Chunk, Message
 from ..roles.shard import Shard
 from ..roles.standard_layouts import replica_layout
 from ..roles.tasks import TaskQueue
-from .base import Strategy
+from .base import AccumulatedGradients
 from .ring_all_reduce import RingAllReduce
 
 
 @dataclass(frozen=True, kw_only=True)
-class BucketedAllReduce(Strategy):
+class BucketedAllReduce(AccumulatedGradients):
     """No server: workers sum the gradients of the last layers while they compute those of the first, as DDP does.
 
     See Also
@@ -73,7 +74,7 @@ class BucketedAllReduce(Strategy):
 
     def one_update(self) -> str:
         """Return the definition of an update: one gradient of every worker, averaged or summed."""
-        return f"the {self.reduce} of one gradient of every worker"
+        return f"the {self.reduce} of one gradient of every worker{self.gradient_text}"
 
     def mean_staleness(self, workers: int) -> float | None:
         """Return 0, because all workers take each step together."""
@@ -88,16 +89,18 @@ class BucketedAllReduce(Strategy):
         layers = LayerwiseModel(model)
         buckets = layers.buckets(self.bucket_size)
         for batch in ctx.batches():
-            gradient = await ctx.compute(layers.forward, replica.weights(), batch, cost=FORWARD_COST)
+            gradient = await ctx.compute(layers.forward, replica.weights(), batch, self.accumulate, cost=FORWARD_COST)
             async with ctx.tasks() as tasks:
                 ready = tasks.queue()
-                tasks.start(sum_buckets(ctx, gradient.values, ready, len(buckets)))
+                if gradient.complete:
+                    tasks.start(sum_buckets(ctx, gradient.values, ready, len(buckets)))
                 for bucket in buckets:
                     for piece in bucket.pieces:
                         await ctx.compute(layers.backward, piece, cost=piece.cost)
                     ready.put(bucket.part)
-            gradient.of_all_workers(gradient.values, len(ctx.peers("worker")), self.reduce)
-            await ctx.compute(replica.apply, layers.clip(gradient), self.learning_rate)
+            if gradient.complete:
+                gradient.of_all_workers(gradient.values, len(ctx.peers("worker")), self.reduce)
+                await ctx.compute(replica.apply, layers.clip(gradient), self.learning_rate)
 
 
 async def sum_buckets(ctx: Context, values: np.ndarray, ready: TaskQueue, count: int) -> None:

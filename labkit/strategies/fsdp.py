@@ -7,7 +7,8 @@
 
 The results are bitwise equal to those of data parallelism with a ring all-reduce. The memory for parameters, gradients and
 optimizer state is divided by N; in addition, one layer at a time is gathered. The price is communication: FSDP moves 3(N-1)/N
-of the model per step, an all-reduce 2(N-1)/N, because FSDP gathers the weights a second time for the backward pass.
+of the model per step, an all-reduce 2(N-1)/N, because FSDP gathers the weights a second time for the backward pass. Gradients
+are not accumulated over mini-batches: without a reduce-scatter for each, every worker would have to store a whole gradient.
 
 Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020 (stage 3); Zhao et
 al., "PyTorch FSDP: experiences on scaling fully sharded data parallel", 2023.

@@ -28,11 +28,11 @@ from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Joined, Left, Pull, Push
 from ..roles.servers import pull, push_pull
 from ..roles.shard import Shard
-from .base import AsynchronousServer
+from .base import AccumulatedGradients, AsynchronousServer
 
 
 @dataclass(frozen=True, kw_only=True)
-class KAsync(AsynchronousServer):
+class KAsync(AsynchronousServer, AccumulatedGradients):
     """A step is the mean of the gradients of K workers, stale or not, which get the new weights; the others continue.
 
     See Also
@@ -59,7 +59,7 @@ class KAsync(AsynchronousServer):
 
     def one_update(self) -> str:
         """Return the definition of an update: the mean of K gradients."""
-        return f"the mean of {self.K} gradients"
+        return f"the mean of {self.K} gradients{self.gradient_text}"
 
     def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Return servers, workers and a chief.
@@ -94,12 +94,13 @@ class KAsync(AsynchronousServer):
         """Compute on the weights received, send the gradient, receive newer weights."""
         weights = await pull(ctx)
         for batch in ctx.batches():
-            gradient = await ctx.compute(model.gradient, weights, batch)
-            weights = await push_pull(ctx, gradient)
+            gradient = await ctx.compute(model.gradient, weights, batch, self.accumulate)
+            if gradient.complete:
+                weights = await push_pull(ctx, gradient)
 
 
 @dataclass(frozen=True, kw_only=True)
-class KBatchAsync(AsynchronousServer):
+class KBatchAsync(AsynchronousServer, AccumulatedGradients):
     """A step is the mean of the next K mini-batches' gradients; no worker waits.
 
     See Also
@@ -126,7 +127,7 @@ class KBatchAsync(AsynchronousServer):
 
     def one_update(self) -> str:
         """Return the definition of an update: the mean of K gradients."""
-        return f"the mean of {self.K} gradients"
+        return f"the mean of {self.K} gradients{self.gradient_text}"
 
     async def server(self, ctx: Context, shard: Shard) -> None:
         """Collect K gradients and apply their mean. Every worker is answered at once, with the present weights."""
@@ -142,5 +143,6 @@ class KBatchAsync(AsynchronousServer):
         """Compute on the weights received, send the gradient, receive newer weights."""
         weights = await pull(ctx)
         for batch in ctx.batches():
-            gradient = await ctx.compute(model.gradient, weights, batch)
-            weights = await push_pull(ctx, gradient)
+            gradient = await ctx.compute(model.gradient, weights, batch, self.accumulate)
+            if gradient.complete:
+                weights = await push_pull(ctx, gradient)

@@ -8,7 +8,8 @@
 Every worker holds a replica of the weights and takes the same step, so the replicas stay bitwise equal. Each worker sends
 2(N-1)/N of the model per step, which is nearly independent of the number of workers, so no link is a bottleneck like that of a
 single server. The price is waiting for stragglers, as with a synchronous server, and 2(N-1) messages one after the other. With
-a linear `codec` (Float16, PowerSGD), the compressed gradients are summed, which have fewer bytes.
+a linear `codec` (Float16, PowerSGD), the compressed gradients are summed, which have fewer bytes. With `accumulate=k`, g is the
+mean gradient of k mini-batches, so there is one all-reduce for k times as many samples.
 
 Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009; Sergeev and Del
 Balso, "Horovod", 2018.
@@ -29,11 +30,11 @@ from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Chunk, Message
 from ..roles.shard import Shard
 from ..roles.standard_layouts import replica_layout
-from .base import ServerStrategy, Strategy
+from .base import AccumulatedGradients, ServerStrategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class RingAllReduce(Strategy):
+class RingAllReduce(AccumulatedGradients):
     """No server: workers add up their gradients around a ring, and all take the same step.
 
     See Also
@@ -52,6 +53,16 @@ class RingAllReduce(Strategy):
     >>> model = problem.objective().start(seed=0).nbytes
     >>> sent / (100 * 4 * model)
     1.5
+
+    Gradient accumulation: the step of 4 mini-batches of 8 samples is that of one batch of 32, for one all-reduce.
+
+    >>> for size, k in ((32, 1), (8, 4)):
+    ...     problem = lk.Problem("moons", batch_size=size)
+    ...     strategy, cluster = lk.RingAllReduce(accumulate=k), lk.SimulatedCluster(workers=4, latency=0.002)
+    ...     summary = lk.train(problem, strategy, cluster, lk.Budget(updates=50)).wait().summary()
+    ...     print(f"loss {summary['loss']:.4f}, {summary['seconds'] / 50 * 1000:.0f} ms a step")
+    loss 0.2568, 22 ms a step
+    loss 0.2568, 52 ms a step
     """
 
     reduce: str = option(
@@ -73,7 +84,7 @@ class RingAllReduce(Strategy):
 
     def one_update(self) -> str:
         """Return the definition of an update: one gradient of every worker, averaged or summed."""
-        return f"the {self.reduce} of one gradient of every worker"
+        return f"the {self.reduce} of one gradient of every worker{self.gradient_text}"
 
     def mean_staleness(self, workers: int) -> float | None:
         """Return 0, because all workers take each step together."""
@@ -86,7 +97,8 @@ class RingAllReduce(Strategy):
     async def worker(self, ctx: Context, model: Model, replica: Shard) -> None:
         """Compute a gradient, sum it over all workers, take a step."""
         for batch in ctx.batches():
-            gradient = await ctx.compute(model.gradient, replica.weights(), batch)
-            total = await all_reduce(ctx, gradient.values, algorithm=self.algorithm, compressor=gradient.compressor)
-            gradient.of_all_workers(total, len(ctx.peers("worker")), self.reduce)
-            await ctx.compute(replica.apply, gradient, self.learning_rate)
+            gradient = await ctx.compute(model.gradient, replica.weights(), batch, self.accumulate)
+            if gradient.complete:
+                total = await all_reduce(ctx, gradient.values, algorithm=self.algorithm, compressor=gradient.compressor)
+                gradient.of_all_workers(total, len(ctx.peers("worker")), self.reduce)
+                await ctx.compute(replica.apply, gradient, self.learning_rate)

@@ -25,11 +25,11 @@ from ..roles.gradient import Model
 from ..roles.messages import Joined, Left, Pull, Push
 from ..roles.servers import pull, push_pull
 from ..roles.shard import Shard
-from .base import AsynchronousServer
+from .base import AccumulatedGradients, AsynchronousServer
 
 
 @dataclass(frozen=True, kw_only=True)
-class SSP(AsynchronousServer):
+class SSP(AsynchronousServer, AccumulatedGradients):
     """A worker may be at most s iterations ahead of the slowest worker; it waits only if it is further ahead.
 
     See Also
@@ -66,5 +66,6 @@ class SSP(AsynchronousServer):
         """Compute on the weights received, send the gradient, receive newer weights."""
         weights = await pull(ctx)
         for batch in ctx.batches():
-            gradient = await ctx.compute(model.gradient, weights, batch)
-            weights = await push_pull(ctx, gradient)
+            gradient = await ctx.compute(model.gradient, weights, batch, self.accumulate)
+            if gradient.complete:
+                weights = await push_pull(ctx, gradient)

@@ -11,6 +11,9 @@ the linear scaling rule, with which N workers learn about as much per sample as 
 N, and the mean is right. If a worker is lost, the other workers wait until it is restarted (`on_loss="wait"`), or a step is the
 mean of the gradients of the remaining workers (`on_loss="continue"`).
 
+With `accumulate=k`, a worker sends the mean gradient of k mini-batches. A step is that of batches of k*b samples, which need not
+fit into memory at once, and there is 1/k of the communication per sample. The price is k times fewer steps per sample.
+
 Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Chen et al., "Revisiting
 distributed synchronous SGD", 2016; Goyal et al., "Accurate, large minibatch SGD", 2017 (linear scaling).
 """
@@ -26,11 +29,11 @@ from ..roles.gates import all_pushes
 from ..roles.gradient import Model
 from ..roles.servers import pull, push_pull
 from ..roles.shard import Shard
-from .base import ServerStrategy
+from .base import AccumulatedGradients, ServerStrategy
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyncPS(ServerStrategy):
+class SyncPS(ServerStrategy, AccumulatedGradients):
     """Wait for a gradient of every worker, then take one step. No staleness; the slowest worker sets the pace.
 
     See Also
@@ -63,7 +66,7 @@ class SyncPS(ServerStrategy):
 
     def one_update(self) -> str:
         """Return the definition of an update: one gradient of every worker, averaged or summed."""
-        return f"the {self.reduce} of one gradient of every worker"
+        return f"the {self.reduce} of one gradient of every worker{self.gradient_text}"
 
     async def server(self, ctx: Context, shard: Shard) -> None:
         """Collect one gradient of every worker, take one step, send the weights to all workers."""
@@ -77,5 +80,6 @@ class SyncPS(ServerStrategy):
         """Compute on the weights received, send the gradient, receive newer weights."""
         weights = await pull(ctx)
         for batch in ctx.batches():
-            gradient = await ctx.compute(model.gradient, weights, batch)
-            weights = await push_pull(ctx, gradient)
+            gradient = await ctx.compute(model.gradient, weights, batch, self.accumulate)
+            if gradient.complete:
+                weights = await push_pull(ctx, gradient)

@@ -53,7 +53,7 @@ def _made(value: Any) -> Any:
 class RecordedProblem(RecordedPart):
     data: str  # the name of the data set
     hidden: tuple[int, ...] = ()  # widths of the hidden layers
-    batch_size: int  # samples of one gradient
+    batch_size: int  # samples of one mini-batch
     seed: int = 0
     activation: str = "relu"
     dtype: str  # of the parameters: float32 or float64
@@ -255,6 +255,11 @@ class TraceHeader(RecordedPart):
     samples: RecordedSamples | str = NOT_RECORDED
     shares: RecordedShares | str = NOT_RECORDED
     baseline_accuracy: float | None = None  # of a constant answer, on held-out data; None: there is no accuracy
+
+    @property
+    def samples_per_gradient(self) -> int:
+        """The samples of a gradient: those of its mini-batches."""
+        return self.problem.batch_size * int(self.strategy.options.get("accumulate") or 1)
 
     def to_dict(self) -> dict[str, Any]:
         plain = super().to_dict()

@@ -251,7 +251,7 @@ class Cumulative:
     `AMOUNTS`.
 
     The amount is computed from the rows of the trace. If rows were skipped or spilled, it is computed from the reports of
-    the roles, if there are any; each gradient is then assumed to have `batch_size` samples, and bytes are unknown.
+    the roles, if there are any; each gradient is then assumed to have as many samples as any other, and bytes are unknown.
     """
 
     def __init__(self, of: str = "gradients"):
@@ -378,7 +378,7 @@ class Cumulative:
             each = [np.r_[0, one.total][one.time.searchsorted(when, side="right")] for one in curves]
         else:
             each = [interpolate(one, when) for one in curves]
-        size = trace.header.problem.batch_size if self.of == "samples" else 1
+        size = trace.header.samples_per_gradient if self.of == "samples" else 1
         return Series(when, np.sum(each, axis=0) * size / _shared(trace))
 
 

@@ -65,15 +65,17 @@ class Records:
 
 
 class MarkedModel(Model):
-    """A worker whose gradients are marks."""
+    """A worker whose gradients are marks. `accumulate`: mini-batches of a gradient; the last one makes the mark."""
 
-    def __init__(self, *args: Any, records: Records, **more: Any):
+    def __init__(self, *args: Any, records: Records, accumulate: int, **more: Any):
         super().__init__(*args, **more)
         self.records, self.calls = records, 0
+        self.accumulate, self.batches = accumulate, 0
         self.objective = MarkedObjective(self.objective, self)
 
     def cancelled(self) -> None:
         super().cancelled()
+        self.batches = 0
         _call(self)
 
 
@@ -87,12 +89,14 @@ class MarkedObjective:
         return getattr(self._objective, name)
 
     def gradient(self, params: Any, x: Any, y: Any, out: np.ndarray) -> float:
-        loss = self._objective.gradient(params, x, y, out)
-        mark = _call(self._model)
+        model, loss = self._model, self._objective.gradient(params, x, y, out)
         out[:] = 0.0
-        for part in self._model.parts:
-            if part.start + mark < part.stop:  # workers that go on after the end of the budget need no marks
-                out[part.start + mark] = 1.0
+        model.batches += 1
+        if model.batches == model.accumulate:
+            model.batches, mark = 0, _call(model)
+            for part in model.parts:
+                if part.start + mark < part.stop:  # workers that go on after the end of the budget need no marks
+                    out[part.start + mark] = model.accumulate  # 1 in the mean
         return float(loss)
 
 
@@ -170,7 +174,9 @@ def _call(model: Any, mark: int | None = None) -> int:
 
 
 def _whole(parts: Any, records: Records, *, objective: Any, recorder: Any, clock: Any, strategy: Any) -> Any:
-    return MarkedModel(objective, recorder, clock, parts, records=records)
+    return MarkedModel(
+        objective, recorder, clock, parts, records=records, accumulate=getattr(strategy, "accumulate", 1)
+    )
 
 
 def _rows(make: Any, rows: Any, records: Records, **given: Any) -> Any:

@@ -130,18 +130,26 @@ class Oracle:
         for name in ("gradient", "cancelled"):
             monkeypatch.setattr(Model, name, self._counted(getattr(Model, name)))
         monkeypatch.setattr(RowModel, "gradient", self._counted(RowModel.gradient))
-        backward = LayerwiseModel.backward
+        forward, backward = LayerwiseModel.forward, LayerwiseModel.backward
+        begun: dict[int, Gradient] = {}
+
+        def remembered(model: Any, *args: Any) -> Gradient:
+            begun[id(model)] = forward(model, *args)
+            return begun[id(model)]
 
         def counted_once(model: Any, piece: Any) -> None:
-            self.computed += piece.part.start == 0  # the piece of the first layer is the last one
+            # the piece of the first layer is the last one
+            self.computed += piece.part.start == 0 and begun[id(model)].complete
             backward(model, piece)
 
+        monkeypatch.setattr(LayerwiseModel, "forward", remembered)
         monkeypatch.setattr(LayerwiseModel, "backward", counted_once)
 
     def _counted(self, method: Any) -> Any:
         def counted(*args: Any) -> Any:
-            self.computed += 1
-            return method(*args)
+            made = method(*args)
+            self.computed += made is None or made.complete  # not a part of an accumulated gradient
+            return made
 
         return counted
 

@@ -68,6 +68,10 @@ EQUAL = lk.Problem(  # eight equal layers
         (FLAT, lk.SyncPS(), EIGHT | {"slow": {"worker-3": 5}}, 0.025),
         (FLAT, lk.LocalSGD(H=4), EIGHT | NETWORK, 5e-3 + 56.7e-3 / 4),
         (FLAT, lk.LocalSGD(H=50), EIGHT | NETWORK, 5e-3 + 56.7e-3 / 50),
+        # communication once for k mini-batches of each worker
+        (FLAT, lk.RingAllReduce(accumulate=4), EIGHT | NETWORK, 5e-3 + 56.7e-3 / 4),
+        (FLAT, lk.SyncPS(accumulate=4), EIGHT | NETWORK | {"compute": 0.0}, 288.1e-3 / 4),
+        (FLAT, lk.AsyncPS(accumulate=10), EIGHT | NETWORK, 8 * 32e-3 / 10),
         (FLAT, lk.KSync(K=2), {"workers": 1000, "compute": 0.01}, 0.01 * 500),
         # 4 equal stages, 8 micro-batches, a forward of 1 and a backward of 2: 33, interleaved 28.5
         (EQUAL, lk.Pipeline(order="gpipe", micro_batches=8), {"workers": 4, "compute": 96.0}, 4 * 33),
@@ -209,13 +213,17 @@ def test_the_first_place_is_that_of_long_runs(problem):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 6, 9])
 @pytest.mark.parametrize("compute", [0.01, lk.distributions.Exponential(0.01)], ids=["constant", "exponential"])
-@pytest.mark.parametrize("cls", FORMS, ids=lambda cls: cls.__name__)
-def test_closed_forms_are_within_their_bound_of_the_simulator(cls, compute, workers):
+@pytest.mark.parametrize(
+    "strategy",
+    [*(cls() for cls in FORMS), lk.HalvingDoubling(accumulate=3), lk.BucketedAllReduce(accumulate=3)],
+    ids=repr,
+)
+def test_closed_forms_are_within_their_bound_of_the_simulator(strategy, compute, workers):
     cluster = lk.SimulatedCluster(
         workers=workers, compute=compute, server_time=0.001, latency=1e-4 * workers, bandwidth=1e9 / workers
     )
-    form = closed_form(cls(), gather_inputs(LAYERS, cluster))
-    row = lk.advise(LAYERS, cluster, [cls()]).best
+    form = closed_form(strategy, gather_inputs(LAYERS, cluster))
+    row = lk.advise(LAYERS, cluster, [strategy]).best
     assert row.simulated
     assert form.step == pytest.approx(row.step, rel=2e-3 if compute == 0.01 else BOUND)
 
@@ -344,7 +352,7 @@ def test_memory_is_that_of_the_layout():
     cluster = lk.SimulatedCluster(workers=2, servers=1, compute=0.01)
     cases = [
         (lk.SyncPS(), 2), (lk.SyncPS(optimizer="adam"), 3), (lk.RingAllReduce(), 2), (lk.RingAllReduce(optimizer=momentum), 3),
-        (lk.FSDP(), 1), (lk.FSDP(optimizer=momentum), 1.5),
+        (lk.FSDP(), 1), (lk.FSDP(optimizer=momentum), 1.5), (lk.SyncPS(accumulate=2), 3), (lk.RingAllReduce(accumulate=2), 3),
     ]  # fmt: skip
     for strategy, vectors in cases:
         assert lk.advise(LAYERS, cluster, [strategy]).best.memory == pytest.approx(vectors * size, rel=2e-3), strategy

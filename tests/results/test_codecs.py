@@ -26,8 +26,8 @@ def watched(monkeypatch):
     owed: dict[int, list] = {}
     compute, encode = Model.gradient, Compressor.encode
 
-    def seen(model, parameters, batch):
-        gradient = compute(model, parameters, batch)
+    def seen(model, parameters, batch, accumulate):
+        gradient = compute(model, parameters, batch, accumulate)
         gradients.setdefault(parameters.read[0][1], []).append(gradient.values.copy())
         return gradient
 

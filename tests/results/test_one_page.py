@@ -39,6 +39,8 @@ STRATEGIES = [
     (one_page.AsyncPS(), lk.AsyncPS),
     (one_page.SyncPS(), lk.SyncPS),
     (one_page.SyncPS(reduce="sum"), lk.SyncPS),
+    (one_page.SyncPS(accumulate=3), lk.SyncPS),
+    (one_page.AsyncPS(accumulate=4), lk.AsyncPS),
 ]
 
 
@@ -81,7 +83,9 @@ def test_the_roles_are_those_of_labkit_word_for_word(name, role):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("strategy", "kind"), STRATEGIES, ids=["async", "sync", "sync, sum"])
+@pytest.mark.parametrize(
+    ("strategy", "kind"), STRATEGIES, ids=["async", "sync", "sync, sum", "sync, accumulated", "async, accumulated"]
+)
 def test_both_make_the_same_updates(strategy, kind, case):
     for workers, seed in [(1, 0), (2, 0), (3, 1), (8, 2)]:
         (rows, parameters), (trace, trained) = both(strategy, kind, CASES[case], workers, seed)

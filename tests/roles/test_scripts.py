@@ -129,7 +129,7 @@ class Model:
     def __init__(self, *parts):
         self.parts, self.step = parts, -1
 
-    def gradient(self, weights, batch):
+    def gradient(self, weights, batch, accumulate=1):
         self.step += 1
         return lk.Gradient(weights.values * 2, self.step, weights.read, 8, self.parts)
 
@@ -147,11 +147,12 @@ def test_worker_pulls_computes_and_pushes_what_it_computed_on(strategy):
     assert ctx.posted() == [("server-0", lk.Pull()), ("server-1", lk.Pull())]
     worker.send(weights([3.0], 1, version=7))  # the second shard answers first: a torn read, and recorded so
     work = worker.send(weights([1.0, 2.0], 0, version=5, generation=1))
-    fn, (read, batch) = work[1], work[2]
+    fn, (read, batch, accumulate) = work[1], work[2]
+    assert accumulate == 1
     assert read.values.tolist() == [1, 2, 3]
     assert read.read == ((1, 5), (0, 7))
     assert batch == "batch 0"
-    assert worker.send(fn(read, batch)) == wait
+    assert worker.send(fn(read, batch, accumulate)) == wait
     (to0, first), (to1, second) = ctx.posted()
     assert (to0, first.values.tolist(), first.step, first.generation, first.version, first.samples) == (
         "server-0",

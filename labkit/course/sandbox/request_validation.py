@@ -92,7 +92,7 @@ class RequestValidator:
                 raise RoleError(
                     f"cost={cost:g} for a gradient: the strategy does not decide how long a gradient takes."
                 )
-            if len(args) == 2 and not isinstance(args[1], Batch):
+            if len(args) > 1 and not isinstance(args[1], Batch):
                 raise RoleError("model.gradient(weights, batch): the batch is one of `ctx.batches()`.")
         elif isinstance(method.__self__, Gradient):
             _check_total(method, args)

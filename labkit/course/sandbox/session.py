@@ -44,7 +44,13 @@ class BatchIterator:
 # What a role may use of the grader's objects: (class, name, attributes sent with the reference, attributes on request, methods)
 PROXIED: tuple[tuple[type, str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
     (Model, "model", (), (), ("gradient",)),
-    (Gradient, "gradient", ("step", "samples", "count", "loss"), ("values",), ("push", "of_all_workers", "plus")),
+    (
+        Gradient,
+        "gradient",
+        ("step", "samples", "count", "loss", "complete"),
+        ("values",),
+        ("push", "of_all_workers", "plus"),
+    ),
     (Parameters, "weights", (), ("values",), ()),
     (BatchIterator, "batches", (), (), ("next",)),
     (Shard, "shard", ("index",), ("version", "generation", "samples", "values"), ("weights", "apply", "drop", "fresh")),

@@ -39,7 +39,7 @@ SHOWN_ERROR = 0.001  # a narrower interval is not shown, as a share of the step
 
 @dataclass(frozen=True)
 class AdviceRow:
-    """The forecast for one strategy: a row of an `Advice`. Seconds and bytes are per step (N gradients).
+    """The forecast for one strategy: a row of an `Advice`. Seconds and bytes are per step (N mini-batches).
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class AdviceRow:
     waiting : float
         The share of time in which workers wait, from 0 to 1.
     gradients_per_second : float
-        The throughput of all workers.
+        The throughput of all workers, in gradients of one mini-batch.
     bytes : float
         Bytes through the busiest direction of any node's link.
     memory : float
@@ -338,9 +338,10 @@ LABELS = ("s", "b", "K", "H", "tau", "graph", "shape", "order", "dense")  # opti
 
 
 def _label(strategy: Strategy) -> str:
-    """Return the class and the option that identifies the variant: `SSP s=3`."""
+    """Return the class and the options that identify the variant: `SSP s=3`, `SyncPS accumulate=4`."""
     shown = next((f" {option}={getattr(strategy, option)}" for option in LABELS if hasattr(strategy, option)), "")
-    return strategy.name + shown
+    batches = getattr(strategy, "accumulate", 1)
+    return f"{strategy.name}{shown}" + (f" accumulate={batches}" if batches > 1 else "")
 
 
 def _cells(row: AdviceRow) -> tuple[str, ...]:

@@ -90,13 +90,13 @@ class Draws:
         return np.asarray(distribution.draw(self._rng, math.prod(self.shape))).reshape(self.shape) * self._factors
 
 
-def slowest(f: Inputs, terms: int = 1, update: bool = True, late: Sequence[float] = ()) -> tuple[float, float]:
-    """Return the means, in seconds, of the largest of N sums and of one sum: of `terms` durations of a gradient and an update.
+def slowest(f: Inputs, gradients: int = 1, updates: int = 1, late: Sequence[float] = ()) -> tuple[float, float]:
+    """Return the means, in seconds, of the largest of N sums and of one sum: of durations of `gradients` and `updates`.
     `late`: seconds that the first workers are ready later.
     """
-    draws = Draws(f, terms)
+    draws = Draws(f, max(gradients, updates))
     total = np.zeros(draws.shape)
-    for distribution in (f.cluster.compute, f.cluster.server_time if update else None):
+    for distribution, terms in ((f.cluster.compute, gradients), (f.cluster.server_time, updates)):
         for _ in range(terms):
             total += draws.of(distribution)
     mean = float(total.mean())
@@ -116,15 +116,17 @@ def all_reduce(algorithm: str, n: int) -> tuple[int, float, int, str]:
 
 
 def _replicas(strategy: Any, f: Inputs) -> ClosedForm:
-    every = getattr(strategy, "H", 1)
+    updates, batches = getattr(strategy, "H", 1), getattr(strategy, "accumulate", 1)  # between two all-reduces
+    every = updates * batches
     steps, share, _, text = all_reduce(strategy.algorithm, f.n)
     folded = f.n - (1 << f.n.bit_length() - 1) if strategy.algorithm == "halving-doubling" else 0
     # Every second of the first 2r members receives the sum one message later than the others, and sends its vector one message
     # earlier. The formula has both messages, but a step takes longer by them only if one of these members is the slowest.
     late = 2 * (f.a + f.m) if folded else 0.0
-    longest, mean = slowest(f, every, late=[late, 0.0] * folded)
+    longest, mean = slowest(f, every, updates, late=[late, 0.0] * folded)
     longest -= late
-    text = f"c* + {text}" if every == 1 else f"(c*(H) + {text})/H"
+    between = "H" if updates > 1 else "k"
+    text = f"c* + {text}" if every == 1 else f"(c*({between}) + {text})/{between}"
     moved = (share - 1 if folded else share) * f.model / every  # one of the two vectors is sent, the other one received
     return _form(longest / every, mean / every, steps * f.a / every, share * f.m / every, moved, text)
 
@@ -137,8 +139,13 @@ def _buckets(strategy: Any, f: Inputs) -> list[GradientBucket]:
 def _bucketed(strategy: Any, f: Inputs) -> ClosedForm:
     """The recurrence of the buckets: each is summed when the slowest worker has it and the sum before it is complete."""
     buckets = _buckets(strategy, f)
-    draws = Draws(f, 1 + sum(len(bucket.pieces) for bucket in buckets))
-    ready, done, sums = draws.of(f.cluster.server_time) + FORWARD_COST * draws.of(f.cluster.compute), 0.0, [0.0, 0.0]
+    pieces, batches = [piece for bucket in buckets for piece in bucket.pieces], strategy.accumulate
+    draws = Draws(f, 1 + batches * len(pieces))
+    ready, done, sums = draws.of(f.cluster.server_time), 0.0, [0.0, 0.0]
+    for _ in range(batches - 1):
+        for cost in (FORWARD_COST, *(piece.cost for piece in pieces)):
+            ready += cost * draws.of(f.cluster.compute)
+    ready += FORWARD_COST * draws.of(f.cluster.compute)
     for bucket in buckets:
         for piece in bucket.pieces:
             ready += piece.cost * draws.of(f.cluster.compute)
@@ -150,7 +157,10 @@ def _bucketed(strategy: Any, f: Inputs) -> ClosedForm:
     exposed = float(np.mean(done)) - longest
     latency, wire = (exposed * part / (sum(sums) or 1.0) for part in sums)
     text = "c* + what is not hidden of B all-reduces in sequence, each 2(N-1) a + 2(N-1)/N of its bucket"
-    return _form(longest, mean, latency, wire, 2 * (f.n - 1) / f.n * f.model, text)
+    if batches > 1:
+        text = f"(c*(k) {text.removeprefix('c* ')})/k"
+    moved = 2 * (f.n - 1) / f.n * f.model
+    return _form(longest / batches, mean / batches, latency / batches, wire / batches, moved / batches, text)
 
 
 def _fsdp(strategy: Any, f: Inputs) -> ClosedForm:
@@ -163,7 +173,7 @@ def _fsdp(strategy: Any, f: Inputs) -> ClosedForm:
 def _tensor_parallel(strategy: Any, f: Inputs) -> ClosedForm:
     pairs = split_pairs(f.objective.network, f.n - 1, f.n)  # the last rank has the largest share
     share, widths = sum(pair.share for pair in pairs), sum(pair.inputs + pair.outputs for pair in pairs)
-    longest, mean = slowest(f, update=False)
+    longest, mean = slowest(f, updates=0)
     update = 0.0 if f.cluster.server_time is None else slowest(f)[0] - longest
     moved = 2 * (f.n - 1) * f.problem.batch_size * widths * f.itemsize  # of N updates
     latency = f.n * 4 * len(pairs) * (f.n - 1) * f.a

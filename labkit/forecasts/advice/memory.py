@@ -20,8 +20,8 @@ def memory_of_nodes(layout: Layout, strategy: Any, f: Inputs, trace: Trace | Non
 
     - A shard has its parameters and the states of the optimizer and of an outer optimizer. Parameters that are in no shard's part
       (rows of an embedding table) are divided between the servers.
-    - A role that computes has a gradient and, if it has no shard, the weights that it received: of its part of the model, or of
-      the rows that its mini-batch touches.
+    - A role that computes has a gradient, two if it accumulates those of mini-batches, and, if it has no shard, the weights that
+      it received: of its part of the model, or of the rows that its mini-batch touches.
     - A pipeline's stage has the versions of its weights that it held in the run of `trace`.
     """
     vectors = 1  # each as long as the parameters
@@ -46,6 +46,8 @@ def memory_of_nodes(layout: Layout, strategy: Any, f: Inputs, trace: Trace | Non
                 held += _size(role)
             else:
                 held += 2 * _computed(role, f)
+            if getattr(strategy, "accumulate", 1) > 1:
+                held += _computed(role, f)
         sums[role.node] += held * f.itemsize
     return dict(sums)
 

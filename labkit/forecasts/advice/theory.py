@@ -1,5 +1,5 @@
-"""Textbook formulas of the time of a step of N gradients, each with the condition under which it holds. They are texts, to
-compare with what the simulation finds; no number of an advice comes from them.
+"""Textbook formulas of the time of a step of N gradients, each of one mini-batch, with the condition under which it holds.
+They are texts, to compare with what the simulation finds; no number of an advice comes from them.
 
     c  time of a gradient, c* of the slowest of N, c(k) of the k-th of N to finish    s  server work, an update
     a  latency of a message    m  the model over one link    N, S  workers, servers    L  layers    M, P  micro-batches, stages
@@ -37,6 +37,6 @@ FORMULAS: Mapping[type, tuple[str, str]] = {
 
 
 def theory_text(strategy: Any) -> str:
-    """Return the formula of a strategy and its condition, or "" if it has none."""
-    found = FORMULAS.get(type(strategy))
+    """Return the formula of a strategy and its condition, or "" if it has none, as with accumulated gradients."""
+    found = FORMULAS.get(type(strategy)) if getattr(strategy, "accumulate", 1) == 1 else None
     return "" if found is None else f"{found[0]}, if: {found[1]}"

@@ -149,7 +149,7 @@ class RowModel(Model):
         bag, tower = self.network.bag, self.network.tower
         return BatchRows(ids, index.reshape(x.shape), places, bag.columns, tower.size, self.null)
 
-    def gradient(self, parameters: RowWeights, batch: Any) -> RowGradient:
+    def gradient(self, parameters: RowWeights, batch: Any) -> RowGradient:  # type: ignore[override]  # of one mini-batch
         """Return the gradient of the mean loss over `batch` with respect to its rows and the dense part."""
         counters, rows_needed = self.recorder.counters, parameters.rows_needed
         step, like, loss = counters.computed, parameters.values, float("nan")
