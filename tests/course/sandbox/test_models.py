@@ -1,5 +1,6 @@
 """A student's model is checked and trained in grading as in a notebook, and no attack of the corpus earns anything."""
 
+import copy
 import gc
 import re
 
@@ -8,12 +9,20 @@ import pytest
 
 import labkit as lk
 from labkit import course
+from labkit.course.authoring.release import release
+from labkit.course.grading import grade as grading
+from labkit.course.grading.grade import GradingKey
+from labkit.course.grading.nbval_run import Harness
+from labkit.course.grading.rebuild import rebuild, solutions_as_answers
 from labkit.course.sandbox.confine import confinement_problem
 from labkit.course.sandbox.processes import ForkServer
+from labkit.course.schema import parse
 from labkit.course.testing import BEFORE_HINT, UnexpectedValue
+from labkit.course.variants import with_variant
 from labkit.errors import LabkitError
+from tests.course import toy_reference as toy
 from tests.course.attacks.models import ATTACKS, RIGHT, put
-from tests.course.sharing import below, run_cell, shared_answers, solution
+from tests.course.sharing import GIVEN, below, run_cell, run_here, shared_answers, solution, submission
 
 pytestmark = pytest.mark.skipif(
     bool(confinement_problem()), reason=f"submitted code is confined on Linux only: {confinement_problem()}"
@@ -128,11 +137,13 @@ def seen(number):
 seen(1.0)
 ### BEGIN HIDDEN TESTS
 seen(666.0)
+course.trial(lk.SyncPS(), workers=2, updates=2, problem=problem_of(model))
 ### END HIDDEN TESTS
 seen(2.0)
 """
     with shared_answers([solution(source, X="class")], patient_server) as answers:
-        result = run_cell({"id": "c", "source": cell, "outputs": []}, {"np": np, "lk": lk} | answers.defined("q"))
+        names = {"np": np, "lk": lk, "course": course, "problem_of": problem_of} | answers.defined("q")
+        result = run_cell({"id": "c", "source": cell, "outputs": []}, names)
         printed = result.outputs[0]["text"].replace("np.float64", "").split("\n")
     assert [line.count("666") for line in printed] == [0, 1, 0, 0]
     assert [line.count(",") for line in printed] == [0, 0, 1, 0]  # it remembers the visible call
@@ -146,3 +157,60 @@ def test_the_processes_of_a_model_end_with_it(patient_server):
             gc.collect()
         assert len(below(patient_server.process.pid)) == 1
     assert not below(patient_server.process.pid)
+
+
+# from the file to the mark --------------------------------------------------------------------------------------------
+
+SOLUTION = RIGHT.strip().replace("        h = np.tanh", "        ### BEGIN SOLUTION\n        h = np.tanh", 1).replace(
+    "        return loss", "        return loss\n        ### END SOLUTION"
+)  # fmt: skip
+CHECKED = """problem = lk.Problem("moons", model=X(), batch_size=16, dtype="float64", options={"samples": 200})
+course.check_model(problem)"""
+TRAINED = """### BEGIN HIDDEN TESTS
+course.check_model(problem, seed=5)
+run = course.trial(lk.SyncPS(), workers=2, updates=40, problem=problem).check("a run of 40 updates")
+course.expect("more than 70% are right", run.accuracy > 0.7, True)
+### END HIDDEN TESTS"""
+REFERENCE = with_variant(
+    parse(
+        toy.notebook(
+            [
+                toy.code(GIVEN["source"], toy.nbgrader("imports", "locked"), given=True),
+                toy.code("from labkit import course", toy.nbgrader("for-tests", "locked")),
+                toy.solution("q1", f"# q1 (keep this line)\n{SOLUTION}"),
+                toy.test("q1-check", "q1", 2, CHECKED),
+                toy.test("q1-run", "q1", 3, TRAINED),
+            ],
+            variants={},
+        ),
+        "a model",
+    ),
+    None,
+)
+LATER = put(top="COUNT = [0]", after="COUNT[0] += 1\nif COUNT[0] > 60: g['a.weight'][...] *= -1")
+SUBMITTED = {  # {name: (answer, points, what the hint says)}
+    "right": (RIGHT, 5.0, None),
+    "a sign": (put(after="g['b.weight'] *= -1"), 0.0, r"gradient is wrong at b.weight.*derivative of the loss that it returns"),
+    "unsolved": (None, 0.0, "your code"),
+    "wrong after the check": (LATER, 2.0, r"a hidden check did not pass \(a run of 40 updates\): the run .*failed"),
+}  # fmt: skip
+
+
+def test_models_are_graded(tmp_path, server, here):
+    answers = solutions_as_answers(REFERENCE)
+    cells = run_here(rebuild(REFERENCE, answers, None), server).cells
+    assert {name: cell.message for name, cell in cells.items() if not cell.passed} == {}
+    key = GradingKey(REFERENCE, {"q1-check": cells["q1-check"].outputs}, answers, "first")
+    released, handed = release(REFERENCE, "first"), []
+    for name, (source, _, _) in SUBMITTED.items():
+        raw = copy.deepcopy(released)
+        if source is not None:
+            toy.find(raw, "q1")["source"] = f"# q1 (keep this line)\n{source}"
+        handed.append(submission(raw, REFERENCE, tmp_path, name))
+    wrong = []
+    for result in grading.grade_all(key, handed, Harness(), 2):
+        _, points, says = SUBMITTED[result.student.name]
+        hints = [hint for score in result.questions for hint in score.hints]
+        if result.earned != points or (says and not any(re.search(says, hint) for hint in hints)):
+            wrong.append((result.student.name, result.earned, hints, result.problem))
+    assert not wrong
