@@ -83,13 +83,13 @@ def released(source: str, kind: str) -> str:
 
 
 def defined_names(source: str) -> dict[str, str]:
-    """Return the names defined at the top level: {name: "strategy" (a class), "function", or "value" (`name = ...`)}. Raises
+    """Return the names defined at the top level: {name: "class", "function", or "value" (`name = ...`)}. Raises
     SyntaxError.
     """
     found: dict[str, str] = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
-            found[node.name] = "strategy"
+            found[node.name] = "class"
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found[node.name] = "function"
         elif isinstance(node, ast.Assign | ast.AnnAssign):

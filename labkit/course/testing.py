@@ -11,7 +11,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -29,6 +29,7 @@ from ..trace import ledger, updates
 from ..trace.query import computed_by_worker, iterations, staleness_in_order, training_bytes
 from ..trace.schema import seconds
 from ..trace.trace import Trace
+from .graded_model import GradedModel
 
 # The text before a hint. It has a no-break space, which `repr` escapes, so that no value of a student's can contain this text.
 BEFORE_HINT = " was expected:\xa0"
@@ -83,6 +84,11 @@ class Trial:
     @cached_property
     def gradients(self) -> int:
         return int(self.ledger["applied"])
+
+    @cached_property
+    def accuracy(self) -> float | None:
+        """The accuracy of the final parameters on held-out samples, from 0 to 1; None for a regression."""
+        return None if self.run is None else self.run.summary()["accuracy"]
 
     @cached_property
     def seconds(self) -> float:
@@ -202,7 +208,8 @@ def trial(
     workers, servers, updates, seed : int
         The size of the cluster, the budget, and the seed of the problem.
     problem : Problem, optional
-        By default ``small_problem(seed)``.
+        By default ``small_problem(seed)``. One with a model of a student's has ``dtype="float64"``: every gradient of the run is
+        compared with difference quotients of the loss of the model's scores, in a direction drawn with `seed`.
     **cluster
         Options of `lk.SimulatedCluster`, such as ``compute=lk.distributions.Exponential(0.1)``, ``slow={"worker-2": 5}``,
         ``latency=1e-3``. A gradient takes 0.1 s by default.
@@ -216,6 +223,8 @@ def trial(
     virtual = SimulatedCluster(workers=workers, servers=servers, **{"compute": 0.1} | cluster)
     problem = problem or small_problem(seed)
     try:
+        if problem.model is not None:
+            problem = replace(problem, model=GradedModel(problem.model, verified=seed))
         strategy = strategy if isinstance(strategy, Strategy) else strategy()
         run = train(problem, strategy, virtual, Budget(updates=updates), seed=seed)
         patience = _patience(virtual, updates)

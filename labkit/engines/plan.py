@@ -123,7 +123,7 @@ def make_plan(
     if seed is not None:
         problem = replace(problem, seed=seed)
     check_source(strategy)
-    if problem.model is not None and not problem.timing_only:
+    if not problem.timing_only:
         check_at_start(problem)
     budget = (budget or Budget()).settled(problem)
     layout = with_backups(strategy.layout(problem, cluster.widened()), cluster.replicas, strategy.name)

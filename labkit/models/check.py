@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +36,8 @@ TOLERANCE = 1e-4  # of a difference quotient, relative to the largest derivative
 SAME = 1e-5  # tolerance of two ways to compute a loss, in the dtype of the problem
 AT_START = 1.0  # s that the checks at the start of a run take at most
 THREADS, CALLS = 4, 25  # threads that compute gradients at once, and how many each
+DERIVATIVE_OF_LOSS = "gradient has to write the derivative of the loss that it returns."
+IN_ITS_DTYPE = "Compute with numbers of the dtype of the parameters."
 
 
 class Checks:
@@ -43,42 +45,60 @@ class Checks:
     what is not as usual, or was left out.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        objective = problem.objective()
-        assert isinstance(objective, ModelObjective)
-        self.objective, self.seed = objective, problem.seed
+    order: tuple[str, ...] = (
+        "initial values",
+        "gradient",
+        "mean",
+        "scores",
+        "derivatives",
+        "sending",
+        "copies",
+        "threads",
+    )
+
+    def __init__(self, objective: ModelObjective, x: Array, y: Array, seed: int) -> None:
+        self.objective, self.x, self.y, self.seed = objective, x, y, seed
         self.name = objective.name
-        self.x, self.y = samples_of(problem, objective)
         self.done: list[tuple[str, str]] = []
         self.notes: list[str] = []
         self.warnings: list[str] = []
         self.left_out: list[str] = []
 
+    @classmethod
+    def of(cls, problem: Problem) -> Checks:
+        """Return the checks of the model of a problem."""
+        objective = problem.objective()
+        assert isinstance(objective, ModelObjective)
+        return cls(objective, *samples_of(problem, objective), problem.seed)
+
     def all(self, seconds: float = math.inf) -> Checks:
-        """Carry out all checks, in order; those that have not begun after `seconds` are left out. Raises `BadInput`."""
+        """Carry out the checks in `order`; those that have not begun after `seconds` are left out. Raises `BadInput`."""
         until = time.monotonic() + seconds
-        checks = (
-            self.initial_values,
-            self.gradient,
-            self.mean,
-            self.scores,
-            self.derivatives,
-            self.copies,
-            self.threads,
-        )
-        for check in checks:
+        for name in self.order:
             if time.monotonic() > until:
-                self.left_out.append(check.__name__.replace("_", " "))
+                self.left_out.append(name)
             else:
-                check(until)
+                getattr(self, name.replace(" ", "_"))(until)
         if self.left_out:
             left = ", ".join(self.left_out)
             self.warnings.append(f"Left out, to begin in time: {left}. lk.check_model(problem) makes all checks.")
         return self
 
-    def failed(self, why: str) -> BadInput:
-        """Return the error for a failed check."""
-        return BadInput(f"{self.name}: {why}")
+    def failed(self, found: str, remedy: str) -> Exception:
+        """Return the error for a failed check. `remedy`: what to change, in sentences without names or numbers of the model."""
+        return BadInput(f"{self.name}: {found}. {remedy}")
+
+    def not_checked(self, what: str, why: str, remedy: str) -> None:
+        """Note what cannot be checked. `remedy`: how it could be."""
+        self.notes.append(f"Not checked: {what}, because {why}.")
+
+    def another_loss(self, found: str, remedy: str) -> None:
+        """Warn that `gradient` returns another loss than the evaluation."""
+        self.warnings.append(f"{found}. {remedy}")
+
+    def loss_at(self, exact: ModelObjective, point: Array) -> float:
+        """Return the loss with which the derivatives are compared."""
+        return self.compute(point, exact)[0]
 
     def stream(self) -> tuple[np.random.Generator, ...]:
         """Return the last argument of a stochastic gradient, the same stream each time."""
@@ -97,7 +117,7 @@ class Checks:
         first, again = self.objective.start(self.seed), self.objective.start(self.seed)
         self._complete("init", "p", first)
         if first.tobytes() != again.tobytes():
-            raise self.failed("init returns other values for the same seed. Draw them from the given rng only.")
+            raise self.failed("init returns other values for the same seed", "Draw them from the given rng only.")
         self.start = first
         self.done.append(("initial values", f"{size_text(self.objective)}; the same for the same seed"))
 
@@ -107,7 +127,7 @@ class Checks:
         self._complete("gradient", "g", out)
         if not np.isfinite(loss):
             raise self.failed(
-                f"the loss of the initial values is {loss}. Start with smaller values, or compute it stably."
+                f"the loss of the initial values is {loss}", "Start with smaller values, or compute it stably."
             )
         loss2, again = self.compute(self.start)
         if loss != loss2 or out.tobytes() != again.tobytes():
@@ -115,7 +135,9 @@ class Checks:
             how = "It must keep nothing between calls; a model that draws random numbers, as for dropout, needs stochastic = True"
             if self.objective.stochastic:
                 how = "Draw random numbers from the given rng only"
-            raise self.failed(f"two calls of gradient with the same arguments differ (by up to {largest:.2g}). {how}.")
+            raise self.failed(
+                f"two calls of gradient with the same arguments differ (by up to {largest:.2g})", f"{how}."
+            )
         self.loss, self.out = loss, out
         self.done.append(("gradient", "every array is written; two calls are equal"))
 
@@ -125,11 +147,12 @@ class Checks:
             if np.isnan(values).any():
                 where = np.argwhere(np.isnan(values))[0].tolist()
                 raise self.failed(
-                    f"{method} has left {name}{where or ''} out, or has computed NaN. Write to every array in place, as "
-                    f"{argument}[{name!r}][...] = ...; an assignment {argument}[{name!r}] = ... only replaces the entry."
+                    f"{method} has left {name}{where or ''} out, or has computed NaN",
+                    f"Write to every array in place, as {argument}[name][...] = ...; an assignment {argument}[name] = ... only "
+                    "replaces the entry.",
                 )
             if not np.isfinite(values).all():
-                raise self.failed(f"{method} writes infinite numbers to {name}.")
+                raise self.failed(f"{method} writes infinite numbers to {name}", "All numbers have to be finite.")
 
     def mean(self, until: float) -> None:
         """The loss of a batch is the mean of the losses of its samples."""
@@ -146,8 +169,9 @@ class Checks:
             if abs(mean - self.loss) <= 100 * SAME * scale:
                 what = f"the loss is, but the gradient differs by {apart:.2g} of its largest element"
             raise self.failed(
-                f"gradient does not return the mean over the samples of a batch ({what}). Divide the sums by len(x), "
-                "as a criterion with reduction='mean' does; the loss of a sample must not depend on the other samples."
+                f"gradient does not return the mean over the samples of a batch ({what})",
+                "Divide the sums by len(x), as a criterion with reduction='mean' does; the loss of a sample must not depend on "
+                "the other samples.",
             )
         self.done.append(("mean", "loss and gradient of a batch are the means over its samples"))
 
@@ -157,36 +181,41 @@ class Checks:
         single = np.concatenate([self.objective.scores(self.start, row[None]) for row in self.x])
         if not np.allclose(scores, single, rtol=1000 * SAME, atol=1000 * SAME, equal_nan=True):
             raise self.failed(
-                "the scores of a sample depend on the other samples of the batch, as with batch normalization."
+                "the scores of a sample depend on the other samples of the batch",
+                "Compute each row from its own sample; batch normalization does not.",
             )
         loss, _ = self.objective.evaluate(self.start, self.x, self.y)
         differs = (
             self.objective.stochastic or self.objective.loss != type(self.objective.loss)()
         )  # dropout, or class weights
         if not differs and not np.isclose(loss, self.loss, rtol=100 * SAME, atol=100 * SAME):
-            self.warnings.append(
+            self.another_loss(
                 f"gradient returns the loss {self.loss:.4g}, and the evaluation of the same samples {loss:.4g}: another loss is "
-                "trained than the one on held-out data. If this is not intended, define `evaluate`."
+                "trained than the one on held-out data",
+                "If this is not intended, define `evaluate`.",
             )
         self.done.append(("scores", f"shape (n, {self.objective.outputs}), a row per sample"))
 
-    def copies(self, until: float) -> None:
-        """The model can be sent to other processes, and a copy of it computes the same gradient."""
+    def sending(self, until: float) -> None:
+        """The model can be sent to other processes."""
         from ..packed import LIMIT_BYTES, Packed
 
         Packed.of(self.objective, self.name, LIMIT_BYTES)  # not loaded here, which would change the user's classes
+
+    def copies(self, until: float) -> None:
+        """A copy of the model, as it is sent to other processes, computes the same gradient."""
         self.copied = [copy.deepcopy(self.objective) for _ in range(THREADS)]
         loss, out = self.compute(self.start, self.copied[0])
         if loss != self.loss or out.tobytes() != self.out.tobytes():
             raise self.failed(
-                "a copy of it computes another gradient, and every process has a copy. Only its options may decide what it "
-                "computes."
+                "a copy of it computes another gradient, and every process has a copy",
+                "Only its options may decide what it computes.",
             )
         self.done.append(("copies", "it can be sent to other processes; a copy computes the same gradient"))
 
     def threads(self, until: float) -> None:
         """Gradients that several threads compute at once, on other parameters each, are those computed one after the other."""
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng([0, self.seed])
         points = [self._near(self.start, rng) for _ in range(THREADS)]
         expected = [self.compute(point) for point in points]
         wrong: list[int] = []
@@ -218,7 +247,8 @@ class Checks:
         if wrong:
             raise self.failed(
                 "gradients that are computed at the same time in several threads disturb each other: something is shared, as a "
-                "buffer of the module or of the class. Make arrays in every call."
+                "buffer of the module or of the class",
+                "Make arrays in every call.",
             )
         self.done.append(("threads", f"{THREADS} threads at once compute the same (an error may remain unnoticed)"))
 
@@ -229,42 +259,39 @@ class Checks:
 
     def derivatives(self, until: float) -> None:
         """The gradient is the derivative of the loss."""
-        point = self._near(self.start.astype(np.float64), np.random.default_rng(1))  # not at 0, where biases begin
+        point = self._near(
+            self.start.astype(np.float64), np.random.default_rng([1, self.seed])
+        )  # not at 0, where biases begin
         try:
             exact = ModelObjective(self.objective.model, self.objective.data, "float64")
             loss, out = self.compute(point, exact)
         except BadInput as error:  # it computes in the dtype of the problem, which has been checked
-            self.notes.append(f"Not checked: the derivatives, because it does not compute with float64. {error}")
-            return
+            why = f"it does not compute with float64 ({str(error).rstrip('.')})"
+            return self.not_checked("the derivatives", why, IN_ITS_DTYPE)
         if loss == float(np.float32(loss)):
-            self.notes.append(
-                "Not checked: the derivatives, because the loss of float64 numbers is computed in float32."
-            )
-            return
+            why = "the loss of float64 numbers is computed in float32"
+            return self.not_checked("the derivatives", why, IN_ITS_DTYPE)
         done = 0
         for what, direction, scale in self._directions(exact, out):
             if time.monotonic() > until:
                 self.left_out.append("some of the derivatives")
                 break
-            derivative, quotients = float(out @ direction), []
-            for step in STEPS:
-                quotients.append(self._quotient(exact, point, step * direction) / step)
-                if abs(quotients[-1] - derivative) <= TOLERANCE * max(scale, 1e-4):
-                    break
-            else:
+            derivative = float(out @ direction)
+
+            def loss_along(step: float, direction: Array = direction) -> float:
+                return self.loss_at(exact, point + step * direction)
+
+            quotient = unequal_quotient(loss_along, derivative, scale)
+            if quotient is not None:
                 raise self.failed(
-                    f"the gradient is wrong at {what}: it is {derivative:.6g}, but the difference quotient of the loss is "
-                    f"{quotients[1]:.6g}. gradient has to write the derivative of the loss that it returns."
+                    f"the gradient is wrong at {what}: {wrong_text(derivative, quotient)}", DERIVATIVE_OF_LOSS
                 )
             done += 1
         self.done.append(("derivatives", f"{done} of the loss in float64 equal difference quotients"))
 
-    def _quotient(self, exact: ModelObjective, point: Array, step: Array) -> float:
-        return (self.compute(point + step, exact)[0] - self.compute(point - step, exact)[0]) / 2
-
     def _directions(self, exact: ModelObjective, out: Array) -> Iterator[tuple[str, Array, float]]:
         """Yield (text, direction, size of the derivatives): some of the largest elements of every array, then the whole array."""
-        rng = np.random.default_rng(2)
+        rng = np.random.default_rng([2, self.seed])
         for name, own in exact.layout.slices.items():
             sizes, shape = np.abs(out[own]), exact.layout.shapes[name]
             if not sizes.size:
@@ -278,6 +305,24 @@ class Checks:
             direction = np.zeros(exact.size)
             direction[own] = rng.choice((-1.0, 1.0), len(sizes))
             yield f"{name}, summed along a random direction", direction, float(np.linalg.norm(sizes))
+
+
+def unequal_quotient(loss: Callable[[float], float], derivative: float, scale: float) -> float | None:
+    """Return the difference quotient of a loss at 0, if no quotient equals the derivative there; else None.
+
+    `scale`: the size of the derivatives, to which the tolerance is relative.
+    """
+    quotients = []
+    for step in STEPS:
+        quotients.append((loss(step) - loss(-step)) / (2 * step))
+        if abs(quotients[-1] - derivative) <= TOLERANCE * max(scale, 1e-4):
+            return None
+    return quotients[1]
+
+
+def wrong_text(derivative: float, quotient: float) -> str:
+    """Return what is wrong with a derivative, as text."""
+    return f"it is {derivative:.6g}, but the difference quotient of the loss is {quotient:.6g}"
 
 
 def samples_of(problem: Problem, objective: ModelObjective) -> tuple[Array, Array]:
@@ -342,7 +387,7 @@ def check_model(problem: Problem) -> Description:
         raise BadInput(
             f"check_model({shown(problem)}): give a problem with a model of your own, as lk.Problem('digits', model=CNN())."
         )
-    checks = Checks(problem).all()
+    checks = Checks.of(problem).all()
     return Description(f"{checks.name} passes all checks", tuple(checks.done), notes=(*checks.notes, *checks.warnings))
 
 
@@ -350,10 +395,12 @@ def check_at_start(problem: Problem) -> None:
     """Check the model of a problem at the start of a run, for about a second, once in this process for equal models. Warns of
     what is left out.
     """
+    if problem.model is None or not problem.model._is_checked_at_start:
+        return
     flag = passed(content_digest(problem.objective()))
     if flag.is_set():
         return
-    checks = Checks(problem).all(AT_START)
+    checks = Checks.of(problem).all(AT_START)
     flag.set()
     for text in checks.warnings:
         warnings.warn(f"{checks.name}: {text}", stacklevel=2)

@@ -23,7 +23,7 @@ from ..nn import ParameterLayout, ScoredObjective, SoftmaxCrossEntropy, SquaredE
 from ..nn.network import ROWS_AT_ONCE
 from ..nn.objective import StageSequence, check_rows, check_vector
 from ..random_streams import INITIAL_VALUES, data_stream
-from .numpy_model import Array, DataShape, NumpyModel, NumpyStage
+from .numpy_model import Array, DataShape, NumpyModel, NumpyStage, check_fields
 
 
 class ModelObjective(ScoredObjective):
@@ -114,9 +114,9 @@ class ModelObjective(ScoredObjective):
                 getattr(method, "__self__", self.model),
                 "" if x is None else f" on {len(x)} rows of {x.shape[1]} numbers",
             )
-            hint = " Parameters and samples must not be changed: write to g only." if "read-only" in str(error) else ""
             raise BadInput(
-                f"{type(owner).__name__}.{method.__name__} raised {type(error).__name__}: {error}{samples}{place(error)}.{hint}"
+                f"{type(owner).__name__}.{method.__name__} raised {type(error).__name__}: {error}{samples}{place(error)}."
+                f"{read_only_hint(str(error))}"
             ) from error
 
     def describe(self) -> dict[str, Any]:
@@ -169,7 +169,9 @@ class ModelObjective(ScoredObjective):
         arguments = (self.arrays.views(read_only(params)), x, y, self.arrays.views(out))
         more = (rng,) if self.stochastic else ()
         loss = self.call(self.code.gradient, *arguments, *more, x=x)
-        if getattr(loss, "ndim", 0) or not isinstance(loss, float | np.number | np.ndarray):
+        if not isinstance(loss, float) and (
+            not isinstance(loss, np.number | np.ndarray) or np.ndim(loss) or np.asarray(loss).dtype.kind not in "fiu"
+        ):
             raise BadInput(f"{self.name}.gradient returned {shown(loss, 60)}; the mean loss is needed, a number.")
         return float(loss)
 
@@ -270,6 +272,11 @@ def _is_shape(name: object, shape: object) -> bool:
     return isinstance(name, str) and all(isinstance(n, int | np.integer) for n in numbers)
 
 
+def read_only_hint(error: str) -> str:
+    """Return a sentence that explains an error of NumPy at a write to an argument of a model; "" for other errors."""
+    return " Parameters and samples must not be changed: write to g only." if "read-only" in error else ""
+
+
 def place(error: Exception) -> str:
     """Return the innermost line of a user's code that was executed when an exception was raised, as text."""
     found = ""
@@ -288,21 +295,13 @@ def read_only(array: Array) -> Array:
 
 def rows_of_numbers(where: str, values: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
     """Return an array of this shape and dtype. Raises `BadInput` if a model returned something else."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):  # rows of several lengths, for example
+        array = np.asarray(None)
     if array.shape != shape or array.dtype.kind not in "fiu":
         returned = shown(values, 60) if array.dtype.kind not in "fiu" else f"numbers of shape {array.shape}"
         raise BadInput(
             f"{where} returned {returned}; numbers of shape {shape} are needed: {shape[0]} rows, a row per sample."
         )
     return np.ascontiguousarray(array, dtype)
-
-
-def check_fields(model: NumpyModel) -> None:
-    """Raise `BadInput` if the model has attributes that are not among its options, and are thus no part of its identity."""
-    extra = sorted(vars(model).keys() - {field.name for field in dataclasses.fields(model)})
-    if extra:
-        kind = type(model).__name__
-        raise BadInput(
-            f"{kind} has {', '.join(extra)}, not declared as options of the model. Declare them as fields of a dataclass: "
-            f"@dataclass(frozen=True) above `class {kind}`, and `{extra[0]}: ... = ...` in it instead of __init__."
-        )

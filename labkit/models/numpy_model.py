@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,7 +183,8 @@ class NumpyModel(HasOptions):
     True
     """
 
-    stochastic: ClassVar[bool] = False
+    stochastic = False
+    _is_checked_at_start = True  # by `check.check_at_start`; False if its code is elsewhere
 
     @property
     def _title(self) -> str:
@@ -300,3 +301,14 @@ class NumpyModel(HasOptions):
             The stages in forward order.
         """
         return ()
+
+
+def check_fields(model: NumpyModel) -> None:
+    """Raise `BadInput` if the model has attributes that are not among its options, and are thus no part of its identity."""
+    extra = sorted(vars(model).keys() - {field.name for field in dataclasses.fields(model)})
+    if extra:
+        kind = type(model).__name__
+        raise BadInput(
+            f"{kind} has {', '.join(extra)}, not declared as options of the model. Declare them as fields of a dataclass: "
+            f"@dataclass(frozen=True) above `class {kind}`, and `{extra[0]}: ... = ...` in it instead of __init__."
+        )

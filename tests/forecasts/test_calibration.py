@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.forecasts.calibration import calibration
 from labkit.forecasts.calibration.fits import fit_linear, fit_work, quantiles, split_drift
-from labkit.forecasts.calibration.probes import variants
+from labkit.forecasts.calibration.probes import probe_cycle, variants
+from tests.models.own_models import Linear
 
 pytestmark = pytest.mark.simulated
 
@@ -57,6 +59,34 @@ def test_a_problem_whose_size_has_no_variants():
     made = lk.calibrate(lk.SimulatedCluster(compute=None, costs=truth), "quadratic", 1.0)
     assert len(made.costs.cold) == 1
     assert made.costs.speeds == (1.0, 0.5)
+
+
+def test_the_gradient_of_an_own_model_is_measured_without_that_of_networks(monkeypatch):
+    """Its time is not that of a network of its size, as that of a convolution. Messages and updates are."""
+
+    def measured(problem, *more):
+        cycle = probe_cycle(problem, *more)
+        return cycle if problem.model is None else replace(cycle, gradient=3e-3 * problem.batch_size)
+
+    monkeypatch.setattr(calibration, "probe_cycle", measured)
+    own = lk.Problem("moons", model=Linear(), batch_size=16)
+    made = lk.calibrate(
+        lk.SimulatedCluster(workers=1, servers=1, compute=None, costs=replace(TRUTH, cores=32)), own, 1.0
+    )
+    size = own.objective().size
+    for batch in (4, 16, 64):
+        assert made.costs.gradient(size, batch) == pytest.approx(3e-3 * batch, rel=0.02)
+    for each in (24, 200):
+        assert made.costs.send(each) == pytest.approx(TRUTH.send(each), rel=0.05)
+        assert made.costs.update(each) == pytest.approx(TRUTH.update(each), rel=0.05)
+    spec = (lk.AsyncPS(), made.cluster(2).spec)
+    others = [replace(own, model=Linear(scale=0.2)), replace(own, data="digits"), lk.Problem("moons", hidden=())]
+    doubtful = [any("gradient of" in why for why in made.doubts_about(problem, [spec])) for problem in (own, *others)]
+    assert doubtful == [False, True, True, True]
+    assert "64 samples" not in str(made.doubts_about(replace(own, batch_size=64), [spec]))
+    assert "128 samples in a batch; measured were 4 to 64" in made.doubts_about(replace(own, batch_size=128), [spec])
+    assert lk.Calibration.from_dict(json.loads(json.dumps(made.to_dict()))).model == made.model == "Linear(scale=0.1)"
+    assert "moons, Linear(scale=0.1), 6 parameters" in str(made)
 
 
 @pytest.mark.slow

@@ -156,7 +156,7 @@ class RandomStage(Dropout):
 WRONG = [
     (UnseededStart, "UnseededStart: init returns other values for the same seed. Draw them from the given rng"),
     (InfiniteStart, "init writes infinite numbers to linear.weight"),
-    (HalfStart, r"init has left linear.bias\[0\] out, .*p\['linear.bias'\]\[...\] ="),
+    (HalfStart, r"init has left linear.bias\[0\] out, .*p\[name\]\[...\] ="),
     (Writes, "Writes.gradient raised ValueError: .*read-only on 8 rows of 64 numbers .*write to g only"),
     (WritesX, "read-only.*must not be changed"),
     (LeavesOut, r"gradient has left linear.bias\[0\] out"),

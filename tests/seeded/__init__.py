@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
-AREAS = ("ledger", "recovery", "transport", "staleness", "advice", "grader", "page", "files", "data", "tasks")
+AREAS = ("ledger", "recovery", "transport", "staleness", "advice", "grader", "page", "files", "data", "tasks", "models")
 ENGINES = ("processes", "virtual time", "both", "any")
 FIELDS = ("Repair", "Commit", "Area", "Engine", "Tests")
 

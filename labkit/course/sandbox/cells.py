@@ -14,9 +14,12 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from ...errors import BadInput, LabkitError
+from ...models.numpy_model import NumpyModel, check_fields
 from ...roles import messages
 from ...roles.source_check import check_source
 from . import restricted_api
+
+MODEL_METHODS = ("shapes", "init", "scores", "gradient", "stages")  # of which the grader is told
 
 
 class CellNamespace:
@@ -73,13 +76,18 @@ class CellNamespace:
         return error_text(error) + (f"; before that: {why}" if why else "")
 
     def describe(self, name: str) -> dict[str, Any]:
-        """Return a description of a strategy class as plain values: options with defaults, message classes, and roles.
+        """Return a description of a class as plain values: options with defaults; message classes and roles of a strategy, or
+        methods of a model.
 
-        Raises `BadInput` if the class is not a strategy.
+        Raises `BadInput` if the class is neither a strategy nor a model.
         """
         cls = self.get(name)
+        if isinstance(cls, type) and issubclass(cls, NumpyModel):
+            return _described_model(cls)
         if not isinstance(cls, type) or not issubclass(cls, restricted_api.Strategy):
-            raise BadInput(f"{name} is no strategy: write `class {name}(lk.Strategy)`.")
+            raise BadInput(
+                f"{name} is neither a strategy nor a model: write `class {name}(lk.Strategy)` or `class {name}(lk.NumpyModel)`."
+            )
         if not is_dataclass(cls) or "__dataclass_fields__" not in cls.__dict__:
             raise BadInput(f"{name} needs `@dataclass(frozen=True)` above its class line.")
         made: Any = cls()
@@ -91,6 +99,15 @@ class CellNamespace:
             "messages": [kind.__name__ for kind in kinds], "own": own, "uses_servers": bool(cls.uses_servers),
             "roles": [role for role in ("server", "worker") if inspect.iscoroutinefunction(getattr(cls, role, None))],
         }  # fmt: skip
+
+
+def _described_model(cls: type[NumpyModel]) -> dict[str, Any]:
+    model = cls()
+    check_fields(model)
+    return {
+        "options": {field.name: getattr(model, field.name) for field in fields(cls)}, "stochastic": bool(cls.stochastic),
+        "methods": [name for name in MODEL_METHODS if getattr(cls, name) is not getattr(NumpyModel, name)],
+    }  # fmt: skip
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:

@@ -25,6 +25,7 @@ ALLOWED = {
         "labkit.encoding",
         "labkit.errors",
         "labkit.formatting",
+        "labkit.models.numpy_model",
         "labkit.options",
         "labkit.random_streams",
         "labkit.roles.context",

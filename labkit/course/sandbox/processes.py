@@ -249,6 +249,11 @@ class StudentConnection:
         limit = self.server.processor_s * self.server.confined
         return processor_seconds(self.pid) / limit if limit and self._open else 0.0
 
+    def used_share(self) -> float:
+        """Return the used fraction of that limit of the process of which it has used most: processor time, frames, bytes."""
+        outline = self._decoder.outline_bytes / MAX_OUTLINE_BYTES
+        return max(self.processor_share(), 1 - self._frames / MAX_FRAMES, 1 - self._bytes / MAX_BYTES, outline)
+
     def close(self) -> int:
         """End the process and return its status; 0 if it was closed before."""
         if not self._open:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...encoding import Decoder, EncodingError, encode
 from ...errors import BadInput, ClusterError, RoleError
+from ...models.numpy_model import DataShape
 from ...roles import messages
 from ...roles.context import Context
 from ...roles.effects import Posted
@@ -98,6 +99,12 @@ class GraderConnection:
 
     def _find(self, received: Any) -> Any:
         what, number, *more = received
+        if what == "data shape":
+            return DataShape(*number)
+        if what == "generator":
+            bits = np.random.PCG64()
+            bits.state = number
+            return np.random.Generator(bits)
         if what == "object":
             return Proxy(self, number, *more)
         if what == "batch":
@@ -287,9 +294,7 @@ class StudentContext(Context):
     @property
     def rng(self) -> np.random.Generator:
         if self._rng is None:
-            bits = np.random.PCG64()
-            bits.state = self._grader.request("rng")
-            self._rng = np.random.Generator(bits)
+            self._rng = self._grader.request("rng")
         return self._rng
 
     def batches(self) -> Any:

@@ -12,16 +12,18 @@ import keyword
 import linecache
 import sys
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from ...engines.error_texts import foreign_effect
 from ...errors import BadInput, RoleError
+from ...models import NumpyModel
 from ...roles import collectives, effects, servers
 from ...roles.effects import CALL, COMPUTE, RECV, SLEEP
 from ...roles.messages import Message
 from ...strategies import Strategy
 from ..regions import HIDDEN, in_region
-from .request_validation import checked_kinds, checked_seconds, python_number
+from .request_validation import checked_kinds, checked_seconds
 from .restricted_api import AWAITED_TOOLS, MESSAGES
 from .session import ERRORS, StudentSession, SubmittedCode
 
@@ -108,30 +110,24 @@ class _InstanceOf:
         return object.__new__(type(str(name)[:60], (), {"__module__": "yours"}))
 
 
-def remote_strategy(code: SubmittedCode, name: str) -> type[Strategy]:
-    """Return a strategy class with the options and messages of the submission's class `name`. Its roles run in student
-    processes.
+def malformed(name: str, why: Exception) -> BadInput:
+    """Return the error for a description that no honest process sends."""
+    return BadInput(f"The description of {name} is malformed ({why}).")
 
-    Raises `BadInput` if the class is missing, is no strategy, or has options or messages that are not allowed.
-    """
-    about = code.request("describe", name)
+
+def remote_strategy(code: SubmittedCode, name: str, options: dict[str, Any], about: dict[str, Any]) -> type[Strategy]:
+    """Return a strategy class whose roles run in student processes."""
     try:
-        if (
-            len(about["own"]) > MAX_ITEMS
-            or len(about["options"]) > MAX_ITEMS
-            or any(len(f) > MAX_ITEMS for f in about["own"].values())
-        ):
-            raise ValueError(f"more than {MAX_ITEMS} options, kinds of message, or fields of one")
-        options = {k: python_number(v) for k, v in about["options"].items()}
-        options = {k: v for k, v in options.items() if isinstance(v, (int, float, str, bool, type(None)))}
+        if len(about["own"]) > MAX_ITEMS or any(len(f) > MAX_ITEMS for f in about["own"].values()):
+            raise ValueError(f"more than {MAX_ITEMS} kinds of message, or fields of one")
         kinds = {k: MESSAGES[k] for k in about["messages"] if k in MESSAGES}
         kinds |= {k: _message_class(k, f) for k, f in about["own"].items()}
         roles = [role for role in ROLES if role in about["roles"]]
         uses_servers = bool(about["uses_servers"])
     except (TypeError, ValueError, KeyError, AttributeError) as why:
-        raise BadInput(f"The description of {name} is malformed ({why}).") from None
+        raise malformed(name, why) from None
     for option in options:
-        _check_option(name, option)
+        check_option(name, option, Strategy, ROLES)
 
     def role(kind: str) -> Any:
         async def run(self: Any, ctx: Any, *parts: Any) -> None:
@@ -148,11 +144,11 @@ def remote_strategy(code: SubmittedCode, name: str) -> type[Strategy]:
     return dataclasses.make_dataclass(name, fields, bases=(Strategy,), namespace=body, frozen=True, kw_only=True)
 
 
-def _check_option(strategy: str, option: Any) -> None:
+def check_option(name: str, option: Any, base: type[Strategy | NumpyModel], methods: Sequence[str] = ()) -> None:
     """Raise `BadInput` if an option would replace another attribute of the base class, such as `layout` or `chief`."""
-    inherited = {field.name for field in dataclasses.fields(Strategy)}
-    if not _is_name(option) or (hasattr(Strategy, option) and option not in inherited) or option in (*ROLES, "self"):
-        raise BadInput(f"{strategy}: an option cannot be called {str(option)[:40]!r}.")
+    inherited = {field.name for field in dataclasses.fields(base)}
+    if not _is_name(option) or (hasattr(base, option) and option not in inherited) or option in (*methods, "self"):
+        raise BadInput(f"{name}: an option cannot be called {str(option)[:40]!r}.")
 
 
 def _is_name(name: Any) -> bool:
@@ -178,13 +174,13 @@ def remote_function(code: SubmittedCode, name: str) -> Any:
     """
 
     def function(*args: Any, **keywords: Any) -> Any:
-        return code.call(name, list(args), keywords, hidden=_called_by_hidden_test())
+        return code.ask(("functions", called_by_hidden_test()), "call", name, list(args), keywords)
 
     function.__name__ = function.__qualname__ = name
     return function
 
 
-def _called_by_hidden_test() -> bool:
+def called_by_hidden_test() -> bool:
     """Whether one of the lines of the notebook that are being executed is in a region of hidden tests."""
     frame = sys._getframe(2)
     while frame is not None:

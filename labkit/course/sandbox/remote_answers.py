@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BadInput, LabkitError
+from ...models import NumpyModel
+from ...strategies import Strategy
 from ..testing import SubmissionFailed
 from .processes import ForkServer
-from .remote import remote_function, remote_strategy
+from .remote import MAX_ITEMS, malformed, remote_function, remote_strategy
+from .remote_model import remote_model
+from .request_validation import python_number
 from .session import MemoryBudget, SubmittedCode
 
 
@@ -22,7 +26,7 @@ class RemoteAnswers:
     """The cells of a submission. Each cell defines the names that the corresponding cell of the reference notebook defines.
 
     `cells`: in order, {"id", "kind", "source", "defines"}. The kind is "given", "helper", "solution" or "reference". "defines"
-    is {name: "strategy", "function" or "value"}. `tools`: the names of labkit that answers may use. `confined`: True raises
+    is {name: "class", "function" or "value"}. `tools`: the names of labkit that answers may use. `confined`: True raises
     `ClusterError` on a host without confinement; None confines if the host supports it. `reference`: the reference notebook's
     cells, up to the last cell of kind "reference". In a cell of this kind the reference's answer replaces the student's.
     Student processes can call the reference's functions and read its values, but not use its classes. These cells run in
@@ -49,8 +53,8 @@ class RemoteAnswers:
         return cls(data["cells"], data["tools"], data.get("confined"), reference=data.get("reference"))
 
     def defined(self, grade_id: str) -> dict[str, Any]:
-        """Return the names that the cell `grade_id` defines, after all cells have run: remote strategies and functions, and
-        values.
+        """Return the names that the cell `grade_id` defines, after all cells have run: remote strategies, models and
+        functions, and values.
 
         The value of a name that cannot be used is a `Broken`. Raises `BadInput` if there is no such solution cell.
         """
@@ -62,8 +66,8 @@ class RemoteAnswers:
 
     def _resolve(self, code: SubmittedCode, name: str, kind: str) -> Any:
         try:
-            if kind == "strategy":
-                return remote_strategy(code, name)
+            if kind == "class":
+                return remote_class(code, name)
             return remote_function(code, name) if kind == "function" else code.request("value", name)
         except LabkitError as why:
             return Broken(name, str(why))
@@ -81,6 +85,24 @@ class RemoteAnswers:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def remote_class(code: SubmittedCode, name: str) -> type[Strategy] | type[NumpyModel]:
+    """Return a class with the options of the submission's strategy or model `name`, whose methods run in student processes.
+
+    Raises `BadInput` if the class is missing, is neither, or has options or messages that are not allowed.
+    """
+    about = code.request("describe", name)
+    try:
+        if len(about["options"]) > MAX_ITEMS:
+            raise ValueError(f"more than {MAX_ITEMS} options")
+        options = {k: python_number(v) for k, v in about["options"].items()}
+        options = {k: v for k, v in options.items() if isinstance(v, (int, float, str, bool, type(None)))}
+    except (TypeError, ValueError, KeyError, AttributeError) as why:
+        raise malformed(name, why) from None
+    if "methods" in about:
+        return remote_model(code, name, options, about)
+    return remote_strategy(code, name, options, about)
 
 
 class Broken:

@@ -1,7 +1,7 @@
-"""The module `labkit` of a student process: the API for writing a strategy, without labkit's strategies.
+"""The module `labkit` of a student process: the API for writing a strategy or a model, without labkit's strategies.
 
-It has `lk.Strategy`, `lk.option`, messages, and the tools that the assignment lists. Tools (`lk.pull`, `lk.push_pull`),
-`model.gradient` and `shard.apply` run in the grader; the student process does not have their code.
+It has `lk.Strategy`, `lk.NumpyModel`, `lk.option`, messages, and the tools that the assignment lists. Tools (`lk.pull`,
+`lk.push_pull`), `model.gradient` and `shard.apply` run in the grader; the student process does not have their code.
 
 Packages for plots and progress, and what a notebook's kernel adds to Python (`display`), are there without an effect.
 Other packages, and modules that are not loaded, cannot be imported, on every Python alike.
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...errors import BadInput, Deadlock, LabkitError, RoleError
+from ...models.numpy_model import DataShape, NumpyModel
 from ...options import option
 from ...roles import effects, messages
 from ...roles.messages import Message
@@ -24,7 +25,7 @@ from ...roles.messages import Message
 UNAVAILABLE = "is not available in graded code"
 
 BASE_NAMES = {"option": option, "Message": Message, "BadInput": BadInput, "RoleError": RoleError, "LabkitError": LabkitError,
-          "Deadlock": Deadlock}  # fmt: skip
+          "Deadlock": Deadlock, "NumpyModel": NumpyModel, "DataShape": DataShape}  # fmt: skip
 MESSAGES = {
     name: getattr(messages, name) for name in ("Ack", "Chunk", "Joined", "Left", "Mix", "Pull", "Push", "Weights")
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from types import MethodType
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from ...data.batches import Batch
 from ...errors import BadInput, LabkitError, RoleError
+from ...models.numpy_model import DataShape
 from ...roles.effects import Posted
 from ...roles.gradient import Gradient, Model, Parameters
 from ...roles.messages import Message, Weights
@@ -28,7 +29,7 @@ MAX_MEMORY = 256 << 20  # the most bytes that the grader holds at a time for a s
 MAX_ITERATORS = 100  # iterators over mini-batches of one process; each holds an order of all samples
 OVERHEAD = 512  # bytes counted for an object besides its content
 MAX_ERROR_TEXT = 800  # characters of the text of an error
-RENEW_AT = 0.4  # a process that only answers calls is replaced when it has used this fraction of its processor time
+RENEW_AT = 0.4  # a process that only answers calls is replaced when it has used this fraction of one of its limits
 
 
 class BatchIterator:
@@ -71,11 +72,11 @@ class MemoryBudget:
 class SubmittedCode:
     """The cells of a submission, the fork server of its processes, and the tools of labkit that it may use.
 
-    `call` uses one process for all calls, so that globals and default arguments keep what a function stores in them, as
-    in a notebook; but another process for the calls of hidden tests, so that a function cannot raise their arguments as an
-    error in a later visible test. `cells`: {"id", "source"}, or {"id", "defines": {name: kind}} where the reference's
-    answer replaces the student's. The reference's functions run in processes of `reference`, and only arguments and
-    results are exchanged. `secret`: if an error is raised in these cells, only its class is shown.
+    `ask` uses one process for all requests of a purpose. All calls of functions have one, so that globals and default arguments
+    keep what a function stores in them, as in a notebook; but another process for the calls of hidden tests, so that a function
+    cannot raise their arguments as an error in a later visible test. `cells`: {"id", "source"}, or {"id", "defines": {name:
+    kind}} where the reference's answer replaces the student's. The reference's functions run in processes of `reference`, and
+    only arguments and results are exchanged. `secret`: if an error is raised in these cells, only its class is shown.
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class SubmittedCode:
         self.server, self.tools, self.reference, self.secret = server, tools, reference, secret
         self.memory = memory or MemoryBudget()
         self._cells, self._prepared = cells, False
-        self._sessions: dict[bool, StudentSession] = {}  # by whether the calls are those of hidden tests
+        self._sessions: dict[tuple[Hashable, ...], StudentSession] = {}  # by purpose
+        self.unused: list[Hashable] = []  # the first items of purposes that are not needed any more
         self.reference_functions: frozenset[str] = frozenset()
 
     @property
@@ -117,22 +119,26 @@ class SubmittedCode:
         finally:
             session.close()
 
-    def call(self, name: str, args: list[Any], keywords: dict[str, Any], hidden: bool = False) -> Any:
-        """Call a function in the process for these calls, and return the result. Raises what `StudentSession.answer` raises.
-
-        `hidden`: whether a hidden test calls it.
-        """
-        session = self._sessions.get(hidden)
-        if session is not None and session.connection.processor_share() > RENEW_AT:
-            self._sessions.pop(hidden).close()
+    def ask(self, purpose: tuple[Hashable, ...], *request: Any) -> Any:
+        """Return the answer of the process for this purpose to a request. Raises what `StudentSession.answer` raises."""
+        while self.unused:
+            unused = self.unused.pop()
+            self._end(*(each for each in self._sessions if each[0] == unused))
+        session = self._sessions.get(purpose)
+        if session is not None and session.connection.used_share() > RENEW_AT:
+            self._end(purpose)
             session = None
         if session is None:
-            session = self._sessions[hidden] = StudentSession(self, None, {})
+            session = self._sessions[purpose] = StudentSession(self, None, {})
         try:
-            return session.answer("call", name, args, keywords)
+            return session.answer(*request)
         except ProcessEnded:
-            self._sessions.pop(hidden).close()
+            self._end(purpose)
             raise
+
+    def _end(self, *purposes: tuple[Hashable, ...]) -> None:
+        for purpose in purposes:
+            self._sessions.pop(purpose).close()
 
     def close(self) -> None:
         while self._sessions:
@@ -193,6 +199,10 @@ class StudentSession:
             return ["message", self._register(value), type(value).__name__, fields, value.sender, value.incarnation]
         if isinstance(value, Batch):
             return ["batch", self._register(value), list(value)]
+        if isinstance(value, np.random.Generator):
+            return ["generator", value.bit_generator.state]
+        if isinstance(value, DataShape):
+            return ["data shape", dataclasses.astuple(value)]
         proxied = _proxied(value)
         if proxied is None:
             return None
@@ -335,7 +345,7 @@ class StudentSession:
 
     def _rng(self) -> Any:
         # the role's own stream, so that it draws the numbers that it draws in the student's notebook
-        return self.ctx.rng.bit_generator.state
+        return self.ctx.rng
 
     def _batches(self) -> Any:
         if len(self._iterators) >= MAX_ITERATORS:

@@ -5,7 +5,8 @@ the process holds nothing with which the grader compares answers.
 
 Frames to the grader: ["request", ...], which is answered at once; ["effect", ...], which is answered when the engine
 has performed the effect; ["done", value]; ["raise", text, class]. Frames from the grader: ["load", cells, tools],
-["describe", name], ["role", ...], ["call", name, args, keywords], ["value", name]. While a role waits for an effect,
+["describe", name], ["role", ...], ["call", name, args, keywords], ["value", name],
+["compute", model, options, method, args]. While a role waits for an effect,
 the grader sends ["resume", value], ["throw", class, text], or ["perform"], the request to call the function given to
 `ctx.compute`.
 """
@@ -20,6 +21,8 @@ from ...roles.effects import CALL, COMPUTE, RECV, SLEEP
 from . import restricted_api
 from .cells import CellNamespace, error_text
 from .proxies import GraderConnection, Method, StudentContext, error_of
+
+WRITTEN = {"init": 0, "gradient": 3}  # which argument of a model's method has the arrays that it writes
 
 
 class StudentProcess:
@@ -42,6 +45,8 @@ class StudentProcess:
         try:
             self.grader.send(["done", result])
         except RoleError as why:
+            if what == "compute":
+                raise RoleError(f"{arguments[0]}.{arguments[2]} returned {why}") from None
             if what not in ("call", "value"):
                 raise
             code = getattr(self.cells.get(arguments[0]), "__code__", None) if what == "call" else None
@@ -67,6 +72,16 @@ class StudentProcess:
         if inspect.iscoroutine(result):
             raise BadInput(f"{name} is an `async def` and was called without `await`: write `def`.")
         return result
+
+    def _compute(self, name: str, options: dict[str, Any], method: str, args: list[Any]) -> tuple[Any, dict[str, Any]]:
+        """Call a method of a model. Returns (its result, the arrays that it has written)."""
+        place = WRITTEN.get(method)
+        arrays: dict[str, Any] = {}
+        if place is not None:  # the model gets views, whose shapes it may change, in a dict, whose items it may replace
+            arrays = args[place]
+            args[place] = {key: array[...] for key, array in arrays.items()}
+        result = getattr(self.cells.get(name)(**options), method)(*args)
+        return None if method == "init" else result, arrays
 
     def _role(self, name: str, options: dict[str, Any], kind: str, role: str, parts: list[Any]) -> None:
         cls = self.cells.get(name)

@@ -18,7 +18,7 @@ from ...engines.simulated import SimulatedCluster
 from ...errors import BadInput, shown
 from ...files import write_text
 from ...formats import Either, Form, Mismatch, Number, check, check_format
-from ...formatting import bytes_text, count_text, listed, time_text
+from ...formatting import bytes_text, call_text, count_text, listed, time_text
 from ...nn.index_sets import Boxes
 from ...options import check_number
 from ...paths import as_path, reason, writing
@@ -38,7 +38,7 @@ from .sharing import Sharing, fit_sharing
 if TYPE_CHECKING:
     import matplotlib.figure
 
-FORMAT = 3
+FORMAT = 4
 COUNT = Number(0, 1 << 62, int)
 MEASURED = "measured"  # as a pace: that of the calibrated cluster
 
@@ -47,7 +47,7 @@ FORM: Form = {
     "costs": Costs, "problem": str, "size": (COUNT, COUNT, COUNT), "evaluated": COUNT,
     "parameters": (COUNT, COUNT), "samples": (COUNT, COUNT), "latency": Number(0, MAX_S),
     "bandwidth": Number(1e-6, math.inf), "repeatability": {str: Number(0, 1e18)}, "doubts": [str],
-    "pace": Either(None, Distribution), "server_time": Either(None, Distribution),
+    "pace": Either(None, Distribution), "server_time": Either(None, Distribution), "model": Either(None, str),
 }  # fmt: skip
 ROUNDS = 3  # repetitions of each probe, in turns; their means are taken
 PACES = (0.002, 0.005, 0.02)  # seconds; a server waits about as long for the next push
@@ -88,6 +88,9 @@ class Calibration:
         What could not be measured, and what was not repeatable.
     pace, server_time : Distribution, optional
         The pace of gradients, and of updates of servers, of the cluster. None: full speed. The costs are those of full speed.
+    model : str, optional
+        The model of your own whose gradients and evaluations were measured, with its options. Their time is that of this model
+        alone, for batches of the measured sizes. None: networks of dense layers, of the measured sizes.
 
     See Also
     --------
@@ -117,6 +120,7 @@ class Calibration:
     doubts: tuple[str, ...] = ()
     pace: Distribution | None = None
     server_time: Distribution | None = None
+    model: str | None = None
 
     def cluster(
         self, workers: int = 4, servers: int | None = None, *, pace: Distribution | float | str | None = MEASURED,
@@ -258,10 +262,13 @@ class Calibration:
         for cores in sorted({cores for cores, _ in oversubscribed}):
             sizes = listed([f"{workers:,}" for of, workers in sorted(oversubscribed) if of == cores])
             found.append(f"{sizes} workers on {count_text(cores, 'core')}; measured were at most {most} for each core")
-        if problem.model is not None and full_speed:
+        own = _model_text(problem)
+        if full_speed and (own != self.model or (own is not None and size != self.size[0])):
+            measured = "were networks of dense layers" if self.model is None else f"was that of {self.model} alone"
+            what = own or "a network of dense layers"
             found.append(
-                f"the time of a gradient of {shown(problem.model)}; measured were networks of dense layers. Measure it, and give "
-                "it as pace"
+                f"the time of a gradient of {what} with {size:,} parameters; measured {measured}. Calibrate with this problem, "
+                "or give the time as pace"
             )
         if names:
             found.append(f"{listed(list(names))}: the time of a part of the network was not measured")
@@ -297,7 +304,8 @@ class Calibration:
         if c.hosts > 1:
             rows.append(["link", bytes_text(size), time_text(self.latency + size / self.bandwidth), ""])
         where = f"{count_text(c.hosts, 'host')} with {count_text(c.cores, 'core')}"
-        title = f"{self.problem}, {parameters:,} parameters, on {where}"
+        model = "" if self.model is None else f", {self.model}"
+        title = f"{self.problem}{model}, {parameters:,} parameters, on {where}"
         for name, paced in (("gradients", self.pace), ("updates of servers", self.server_time)):
             title += "" if paced is None else f", {name} paced: {paced.describe()}"
         return Table(["operation", "of", "time", "repeatability"], rows, title)
@@ -432,7 +440,9 @@ def calibrate(
     cluster : Cluster
         The cluster. Nothing else should run on it.
     problem : Problem or str
-        The problem. Its network and batch, and smaller and larger ones, are measured.
+        The problem. Its network and batch, and smaller and larger ones, are measured. Of a model of your own, gradients and
+        evaluations are measured as it is, with smaller and larger batches; messages and updates of other sizes are those of
+        networks.
     seconds : float, default 10
         The time of all measurements together, from 1 to 3600. Starting the probes and computing the costs takes about twenty
         seconds more.
@@ -547,7 +557,13 @@ def _fitted(cluster: Cluster, hosts: Hosts, problem: Problem, probes: Probes) ->
     cycles = [mean_cycle(same) for same in zip(*rounds)]
     sizes = len(probes.problems)
     fast, paced = cycles[:sizes], cycles[sizes:]
-    gradient = fit_work([(c.parameters, c.samples, c.gradient) for c in fast])
+
+    def work(first: int) -> WorkCost:
+        """Return the time of a gradient of variant number `first`, by those with the same model."""
+        same = [i for i, one in enumerate(probes.problems) if one.model == probes.problems[first].model and i != first]
+        return fit_work([(fast[i].parameters, fast[i].samples, fast[i].gradient) for i in (first, *same)])
+
+    gradient = work(0)
     send, receive = (fit_linear([(c.size, value(c)) for c in fast]) for value in (lambda c: c.send, lambda c: c.rest))
     update = fit_linear([(c.size, c.update) for c in fast])
     messages = 2 * (send(fast[0].size) + receive(fast[0].size)) + update(fast[0].size)
@@ -573,7 +589,12 @@ def _fitted(cluster: Cluster, hosts: Hosts, problem: Problem, probes: Probes) ->
     if shared:
         background = statistics.fmean(used for one in shared for _, used in one)
         runs = [
-            Sharing(*run, statistics.fmean(rate for rate, _ in same)) for run, same in zip(probes.sharing, zip(*shared))
+            Sharing(
+                *run,
+                statistics.fmean(rate for rate, _ in same),
+                gradient if run[0].model == problem.model else work(LARGEST),
+            )
+            for run, same in zip(probes.sharing, zip(*shared))
         ]
         fitted = fit_sharing(replace(made, hosts=1, speeds=(1.0,), background=background), *runs)
         made = replace(fitted, hosts=hosts.count, speeds=hosts.speeds)
@@ -600,8 +621,13 @@ def _fitted(cluster: Cluster, hosts: Hosts, problem: Problem, probes: Probes) ->
     return Calibration(
         made, problem.name, (first.parameters, first.samples, first.size), evaluations.samples if evaluations else 0,
         _range([c.parameters for c in fast]), _range([c.samples for c in fast]), latency, bandwidth, repeatability,
-        tuple(doubts), cluster.spec.compute, cluster.spec.server_time,
+        tuple(doubts), cluster.spec.compute, cluster.spec.server_time, _model_text(problem),
     )  # fmt: skip
+
+
+def _model_text(problem: Problem) -> str | None:
+    """Return the name and the options of a model of the user's; None for labkit's network."""
+    return None if problem.model is None else call_text(*problem.model._identity())
 
 
 def _variations(rounds: Sequence[Sequence[Cycle]], sizes: int) -> tuple[list[float], list[float]]:

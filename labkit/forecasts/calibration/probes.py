@@ -19,7 +19,8 @@ import numpy as np
 
 from ...engines.base import Cluster, VirtualTimeEngine
 from ...engines.distributions import Deterministic
-from ...errors import BadInput, ClusterError
+from ...errors import ClusterError
+from ...models import DataShape
 from ...problem import Problem
 from ...roles.budget import Budget
 from ...run import Run, train
@@ -110,24 +111,29 @@ class AppliedGradients:
 
 
 def variants(problem: Problem) -> list[Problem]:
-    """Return the problem and five variants of it, whose networks and batches are smaller and larger."""
-    if problem.model is not None:
-        raise BadInput(
-            "calibrate measures networks of several widths, and a model of your own has one size: give a problem with hidden=. "
-            "Its costs of messages and updates hold for a model of the same number of parameters; give forecasts of the model "
-            "the time of its gradient as pace."
-        )
-    widths = problem.hidden or (64,)
+    """Return the problem and five variants of it: two with another batch, three with a smaller or larger network.
+
+    A model of the user's has one size, and the three are networks of dense layers about as large. Their messages and updates are
+    those of a model with as many parameters, but not their gradients.
+    """
+    network = problem if problem.model is None else replace(problem, model=None, hidden=(_width(problem),))
+    widths = network.hidden or (64,)
     batch = problem.batch_size
     wider = tuple(2 * width for width in widths)
     return [
         problem,
         replace(problem, batch_size=max(1, batch // 4)),
         replace(problem, batch_size=batch * 4),
-        replace(problem, hidden=tuple(max(2, width // 4) for width in widths)),
-        replace(problem, hidden=wider),
-        replace(problem, hidden=(*wider, wider[-1])),
+        replace(network, hidden=tuple(max(2, width // 4) for width in widths)),
+        replace(network, hidden=wider),
+        replace(network, hidden=(*wider, wider[-1])),
     ]
+
+
+def _width(problem: Problem) -> int:
+    """Return the width of a hidden layer with which a network has about as many parameters as the problem's model."""
+    size, data = problem.objective().size, DataShape.of(problem.dataset)
+    return max(2, (size - data.outputs) // (data.features + data.outputs + 1))
 
 
 def probe_cycle(problem: Problem, cluster: Cluster, seconds: float, pace: float | None = None) -> Cycle:

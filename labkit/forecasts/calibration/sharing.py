@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...engines.costs import Costs
+from ...engines.costs import Costs, WorkCost
 from ...engines.simulated import SimulatedCluster
 from ...problem import Problem
 from ...strategies import Strategy
@@ -33,12 +33,15 @@ MOST = 4.0  # the largest relative additional time
 
 @dataclass(frozen=True)
 class Sharing:
-    """A measured run at full speed with more roles than cores. `workers`: their number. `rate`: gradients per second."""
+    """A measured run at full speed with more roles than cores. `workers`: their number. `rate`: gradients per second.
+    `gradient`: the time of a gradient of its network.
+    """
 
     problem: Problem
     strategy: Strategy
     workers: int
     rate: float
+    gradient: WorkCost
 
     @property
     def size(self) -> int:
@@ -107,6 +110,6 @@ def _cold(costs: Costs, run: Sharing) -> float:
 
 def simulated_rate(costs: Costs, run: Sharing) -> float:
     """Return the gradients per second of the simulated run, measured as those of the real one."""
-    cluster = SimulatedCluster(workers=run.workers, compute=None, costs=costs)
+    cluster = SimulatedCluster(workers=run.workers, compute=None, costs=replace(costs, gradient=run.gradient))
     seconds = GRADIENTS / run.rate
     return probe_sharing(timing_only(run.problem), cluster, seconds, run.workers, run.strategy)[0]

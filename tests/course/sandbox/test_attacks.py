@@ -36,7 +36,7 @@ def reference():
 
 def try_strategy(server, source):
     """Do what a hidden test does; (the mark, the reason)."""
-    made = shared_answers([solution(source, X="strategy")], server).defined("q")["X"]
+    made = shared_answers([solution(source, X="class")], server).defined("q")["X"]
     trial = course.trial(made, workers=2, updates=12, seed=5)
     return trial.ok and course.same_parameters(trial, reference()), trial.error
 
@@ -118,7 +118,7 @@ DUMMIES = "for _ in range(9): await ctx.compute(int, cost=1e-8)"
 
 def test_a_worker_cannot_hide_its_lead(patient_server):
     """A slow worker cannot increase its iteration count with empty work."""
-    made = shared_answers([solution(put(worker=DUMMIES), X="strategy")], patient_server).defined("q")["X"]
+    made = shared_answers([solution(put(worker=DUMMIES), X="class")], patient_server).defined("q")["X"]
     hidden, plain = (course.trial(s, workers=3, updates=30, slow={"worker-2": 5}).check() for s in (made, lk.AsyncPS()))
     assert max(hidden.leads) == max(plain.leads) > 3
     assert {len(of) for of in hidden.iterations.values()} == {len(of) for of in plain.iterations.values()}

@@ -26,10 +26,10 @@ ATTACKS = {
     "states": put(worker="while True: ctx.save({'a': np.zeros(1 << 20)})"),
 }
 with ForkServer(True) as server:
-    course.trial(shared_answers([solution(put(), X="strategy")], server).defined("q")["X"], workers=8, updates=8)
+    course.trial(shared_answers([solution(put(), X="class")], server).defined("q")["X"], workers=8, updates=8)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for name, source in ATTACKS.items():
-        made = shared_answers([solution(source, X="strategy")], server).defined("q")["X"]
+        made = shared_answers([solution(source, X="class")], server).defined("q")["X"]
         assert not course.trial(made, workers=8, updates=50).ok, name
         used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
         assert used < 600, (name, used)  # MB more than for honest roles: 256 held, and a frame or two in the making

@@ -216,7 +216,7 @@ def test_a_class_of_the_reference_is_not_available(server):
         "defines": {},
     }
     cells = [
-        {"id": "q1", "kind": "reference", "source": "", "defines": {"K": "strategy", "v": "value", "h": "function"}},
+        {"id": "q1", "kind": "reference", "source": "", "defines": {"K": "class", "v": "value", "h": "function"}},
         {
             "id": "q2",
             "kind": "solution",

@@ -153,7 +153,7 @@ def loaded_by(script):
 @pytest.mark.parametrize(
     ("module", "packages", "third_parties"),
     [
-        ("labkit.course.sandbox.fork_server", PACKAGES, {"msgpack", "numpy"}),
+        ("labkit.course.sandbox.fork_server", PACKAGES | {"labkit.models"}, {"msgpack", "numpy"}),
         ("labkit.course.grading.reader_process", PACKAGES - {"labkit.roles"} | {"labkit.course.grading"}, set()),
     ],
 )
@@ -171,7 +171,8 @@ def test_a_confined_process_has_loaded_exactly_the_modules_of_the_allow_list(mod
 @pytest.mark.parametrize("module", launch.ALLOWED)
 def test_the_allow_list_has_leaf_modules_of_roles_only(module):
     ours = [name for name in launch.ALLOWED[module] if not name.startswith("labkit.course.")]
-    shared = ("labkit.encoding", "labkit.errors", "labkit.formatting", "labkit.options", "labkit.random_streams")
+    values = ("encoding", "errors", "formatting", "models.numpy_model", "options", "random_streams")
+    shared = [f"labkit.{name}" for name in values]
     assert all(name in shared or name.startswith("labkit.roles.") for name in ours)
 
 
@@ -242,7 +243,7 @@ def test_a_killed_role_leaves_no_process(server, monkeypatch):
         return lines[-1]
 
     monkeypatch.setattr(server, "fork", fork)
-    X = shared_answers([solution(STRATEGY.format(line="pass"), X="strategy")], server).defined("q")["X"]
+    X = shared_answers([solution(STRATEGY.format(line="pass"), X="class")], server).defined("q")["X"]
     trial = course.trial(X, workers=2, updates=5)
     assert "killed by another process" in trial.error  # and not: too much processor time
     assert not trial.ok
@@ -386,7 +387,7 @@ def test_roles_share_no_memory_but_function_calls_do(server):
     source = "seen = []\n" + STRATEGY.format(
         line="globals()['seen'].append(1)\n            assert len(seen) == 1 + round(ctx.now / 0.1)"
     )
-    X = shared_answers([solution(source, X="strategy")], server).defined("q")["X"]
+    X = shared_answers([solution(source, X="class")], server).defined("q")["X"]
     course.trial(X, workers=3, updates=9).check()
     count = shared_answers(
         [solution("calls = []\ndef f():\n    calls.append(1)\n    return len(calls)", f="function")], server
@@ -454,7 +455,7 @@ def test_the_environment_has_no_variables_of_the_grader(server):
 )  # fmt: skip
 def test_tasks_of_graded_code_are_refused_by_name(line, text):
     with ForkServer(True) as server:
-        X = shared_answers([solution(STRATEGY.format(line=line), X="strategy")], server).defined("q")["X"]
+        X = shared_answers([solution(STRATEGY.format(line=line), X="class")], server).defined("q")["X"]
         assert text in course.trial(X, workers=2, updates=3).error
 
 
@@ -464,7 +465,7 @@ def test_the_same_submission_gives_the_same_trial():
     found = []
     for _ in range(2):
         with ForkServer(True) as server:
-            X = shared_answers([solution(source, X="strategy")], server).defined("q")["X"]
+            X = shared_answers([solution(source, X="class")], server).defined("q")["X"]
             trial = course.trial(X, workers=3, updates=9, compute=lk.distributions.Exponential(0.1)).check()
             order = shared_answers(
                 [solution("v = list({'one', 'two', 'three', 'four', 'five'})", v="value")], server

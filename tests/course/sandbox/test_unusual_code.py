@@ -53,7 +53,7 @@ def test_unusual_code_gives_the_same_bytes_as_without_a_sandbox(server, quick, m
         before, source, more = ODD[name]
         options = {"workers": 2, "updates": 10, "seed": 3} | more
         open_before = descriptors()
-        cells = [helper(text, f"h{i}") for i, text in enumerate(before)] + [solution(source, X="strategy")]
+        cells = [helper(text, f"h{i}") for i, text in enumerate(before)] + [solution(source, X="class")]
         found = course.trial(shared_answers(cells, server).defined("q")["X"], **options)
         own = results(course.trial(own_class(monkeypatch, before, source), **options).check())
         if not found.ok:
@@ -65,12 +65,12 @@ def test_unusual_code_gives_the_same_bytes_as_without_a_sandbox(server, quick, m
 
 
 def test_the_reference_solution_equals_the_synchronous_server(server):
-    made = shared_answers([solution(ODD["as it is taught"][1], X="strategy")], server).defined("q")["X"]
+    made = shared_answers([solution(ODD["as it is taught"][1], X="class")], server).defined("q")["X"]
     assert course.same_parameters(course.trial(made, workers=3), course.trial(lk.SyncPS(), workers=3))
 
 
 def test_options_can_be_set(server):
-    X = shared_answers([solution(ODD["steps at once"][1], X="strategy")], server).defined("q")["X"]
+    X = shared_answers([solution(ODD["steps at once"][1], X="class")], server).defined("q")["X"]
     assert X().learning_rate == 0.1
     quick, slow = (course.trial(X(learning_rate=rate)).check() for rate in (0.5, 0.1))
     assert not course.same_parameters(quick, slow)
@@ -82,7 +82,7 @@ def test_each_role_has_a_reproducible_random_stream(server):
         "assert ctx.rng is ctx.rng\nif ctx.rng.random() < 0.5:\n    await ctx.sleep(0.05)\n"
         "gradient = await ctx.compute(model.gradient, weights, batch)\nweights = await lk.push_pull(ctx, gradient)"
     )  # fmt: skip
-    X = shared_answers([solution(source, X="strategy")], server).defined("q")["X"]
+    X = shared_answers([solution(source, X="class")], server).defined("q")["X"]
     first, again, other_seed = course.trial(X, seed=1), course.trial(X, seed=1), course.trial(X, seed=2)
     assert first.check().parameters.tobytes() == again.check().parameters.tobytes()
     assert first.seconds == again.seconds != other_seed.check().seconds
