@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -300,3 +300,14 @@ class NumpyModel(HasOptions):
             The stages in forward order.
         """
         return ()
+
+
+def short_names(models: Iterable[NumpyModel]) -> list[str]:
+    """Return the title of each model, with the options in which models of the same title differ: "CNN, channels=8"."""
+    made = [(model._title, model._identity()[1]) for model in models]
+    found = []
+    for title, options in made:
+        alike = [other for name, other in made if name == title]
+        differ = [name for name in options if any(other.get(name) != options[name] for other in alike)]
+        found.append(", ".join([title, *(f"{name}={options[name]}" for name in differ)]))
+    return found
