@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 FINE = 4  # cells along a side of a pixel
-PEN = 0.075  # half the width of a line, as a share of the box: as much ink as in the digits
+PEN = 0.085  # half the width of a line, as a share of the box: drawings have as much ink as the digits of the data set
 LARGEST_SCALE = 4.0  # a dot stays a dot
 CHUNK = 256  # line segments that are drawn at once
 

@@ -13,7 +13,10 @@ cluster = lk.SimulatedCluster(workers=4, compute=lk.distributions.Deterministic(
 lab = lk.Lab(lk.Problem("digits", hidden=(32,)), "sync-ps", cluster, speed=5).set(seconds=900, learning_rate=0.5)
 lab
 """
-SEVEN = [(0.28, 0.15), (0.72, 0.15), (0.45, 0.85)]  # corners of a digit, as shares of the pad
+# places on the line of a 2, as shares of the pad
+TWO = [
+    (0.3, 0.33), (0.34, 0.22), (0.44, 0.16), (0.56, 0.16), (0.66, 0.22), (0.7, 0.33), (0.65, 0.45), (0.3, 0.85), (0.72, 0.85),
+]  # fmt: skip
 PANE = "document.querySelector('.lk-ask')"
 TEXT = f"{PANE}.innerText"
 ANSWER = f"{PANE}.querySelector('.lk-verdict b').innerText"
@@ -44,7 +47,7 @@ def draw(page, corners):
     """Draw a line through these corners with the mouse."""
     pad, mouse = page.page.locator(".lk-pad").bounding_box(), page.page.mouse
     for k, (x, y) in enumerate(corners):
-        mouse.move(pad["x"] + x * pad["width"], pad["y"] + y * pad["height"], steps=12 if k else 1)
+        mouse.move(pad["x"] + x * pad["width"], pad["y"] + y * pad["height"], steps=5 if k else 1)
         if k == 0:
             mouse.down()
     mouse.up()
@@ -55,18 +58,18 @@ def test_the_answer_for_a_drawn_digit_changes_while_the_run_learns(page):
     assert page.focused.startswith("drawing")
     page.button("Run").click()
     page.page.wait_for_selector(".lk-ask .lk-best")  # a held-out sample is answered at once
-    draw(page, SEVEN)
+    draw(page, TWO)
     page.page.wait_for_function(f"{TEXT}.includes('your drawing')")
     first = page.page.evaluate(SHARES)
     page.page.wait_for_function(f"{SHARES} !== {first!r}")  # nobody draws: the weights are newer
     page.await_kernel("lab.view().t > 30e9")
-    page.page.wait_for_function(f"{ANSWER} === '7'")
+    page.page.wait_for_function(f"{ANSWER} === '2'")
     page.kernel("lab.pause() and 0")
     page.await_still()
     page.screenshot("ask-drawn")
     model, ink = page.kernel(f"int(lab.latest.result().predict({ASKED}.sample)[0]), float({ASKED}.sample.sum())")
-    assert str(model) == page.page.evaluate(ANSWER) == "7"
-    assert 150 < ink < 500  # of the held-out sevens: 209 to 420
+    assert str(model) == page.page.evaluate(ANSWER) == "2"
+    assert 250 < ink < 450  # of the held-out twos: 257 to 358
     page.theme("dark")
     page.screenshot("ask-dark")
     page.button("Clear").click()
@@ -90,7 +93,9 @@ def test_held_out_samples_and_single_pixels_by_keyboard(page):
     page.await_kernel(f"{ASKED}.held_out is None")
     place = 8 * 1 + 2
     set_to = 0.0 if sample[place] > 8 else 16.0
-    assert page.kernel(f"{ASKED}.sample.tolist()") == [*sample[:place], set_to, *sample[place + 1 :]]
+    assert page.kernel(f"{ASKED}.sample.tolist()") == pytest.approx(
+        [*sample[:place], set_to, *sample[place + 1 :]], abs=1e-5
+    )
     assert page.page.locator(".lk-hint").inner_text() == f"row 2, column 3: {100 * set_to / 16:.0f}% ink"
     assert page.kernel("lab.view().t, lab.view().live") == (t, True)  # the keys of the lab are not meant
 

@@ -2,7 +2,7 @@
 // section `ask` (see content.py): the sample, as the model gets it, and the answer of the newest weights. The browser sends what
 // is drawn: {do: "ask", given: {strokes} | {ink} | {values} | {sample} | {open}}, one question at a time, and the newest one at last.
 
-const PEN = 0.075; // half the width of a line, as a share of the drawing area (handwriting.py)
+const PEN = 0.085; // half the width of a line, as a share of the drawing area (handwriting.py)
 const NEAR = 0.008; // points of a stroke are at least so far from each other
 
 export class AskPane {
@@ -10,6 +10,7 @@ export class AskPane {
     this.view = view;
     this.strokes = []; // those of a drawing, as lists of x, y, x, y, ...; [] if the sample is not drawn with the pen
     this.cell = [0, 0]; // row and column of the keyboard's pixel
+    this.keys = false; // whether the keyboard was used last
     this.next = null; // what is asked when the present question is answered
     this.asking = false;
     const button = (label, attributes) => view.button(label, attributes);
@@ -84,6 +85,7 @@ export class AskPane {
       if (event.button || this.now.kind === "values") return;
       event.preventDefault();
       this.pad.focus({ focusVisible: false });
+      this.keys = false;
       this.pad.setPointerCapture(event.pointerId);
       this.pen = place(event);
       if (this.now.kind === "plane") this.point(...this.pen);
@@ -96,7 +98,11 @@ export class AskPane {
     });
     for (const end of ["pointerup", "pointercancel"]) this.pad.addEventListener(end, () => { this.pen = null; });
     this.pad.addEventListener("keydown", (event) => this.key(event));
-    for (const end of ["focus", "blur"]) this.pad.addEventListener(end, () => this.paintPad());
+    this.pad.addEventListener("focus", () => this.paintPad());
+    this.pad.addEventListener("blur", () => {
+      this.keys = false;
+      this.paintPad();
+    });
   }
 
   ownDrawing() {
@@ -128,6 +134,7 @@ export class AskPane {
     if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || !(direction || sets)) return;
     event.preventDefault();
     event.stopPropagation();
+    this.keys = true;
     if (kind === "plane" && direction) {
       const [down, across] = direction;
       this.point((values[0] - low[0]) / (high[0] - low[0]) + across / 50, 1 - (values[1] - low[1]) / (high[1] - low[1]) + down / 50);
@@ -245,8 +252,8 @@ export class AskPane {
     const [w, h] = [this.pad.clientWidth, this.pad.clientHeight];
     if (this.ownDrawing()) this.paintStrokes(pen, w, h);
     else this.paintPixels(pen, w, h, rows, columns, this.typed || now.ink);
-    if (this.pad.matches(":focus-visible")) {
-      pen.strokeStyle = getComputedStyle(this.pad).outlineColor;
+    if (this.keys || this.pad.matches(":focus-visible")) {
+      pen.strokeStyle = getComputedStyle(this.verdict.lastChild).color;
       pen.lineWidth = 2;
       pen.strokeRect((this.cell[1] * w) / columns, (this.cell[0] * h) / rows, w / columns, h / rows);
     }
