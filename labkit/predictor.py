@@ -463,6 +463,16 @@ class LivePredictor:
         return self.current().predict_proba(x)
 
 
+def outputs_of(model: Predictor, x: ArrayLike) -> tuple[np.ndarray, str]:
+    """Return what the model predicts, the probabilities of the classes or the values of a regression, and "" or, if these are not
+    finite, a sentence that says so. Raises `LabkitError` as `Predictor.predict`.
+    """
+    found = model.predict_proba(x) if model.classes is not None else model.predict(x)
+    if np.isfinite(found).all():
+        return found, ""
+    return found, f"The model of update {model.update} predicts numbers that are not finite: the training diverges."
+
+
 def load(path: str | Path, *, model: NumpyModel | None = None) -> Predictor:
     """Load a model that `Predictor.save` wrote.
 

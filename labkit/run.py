@@ -668,6 +668,8 @@ class Run(HasDescription):
         problem, found = self.plan.problem, None if self.plan.problem.timing_only else self.engine.evaluated
         if found is None:
             why = "it is timing only" if problem.timing_only else "nothing has been evaluated yet"
+            if not problem.timing_only and len(self.trace.column("evaluations", "update")):
+                why = "its checkpoints have no evaluated weights yet; with checkpoint=False they are read at its end"
             raise BadInput(f"This run has no trained model: {why}.")
         held = found.parameters
         values = held.plain() if isinstance(held, SparseParameters) else np.array(held)

@@ -23,12 +23,10 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 from urllib.parse import quote, unquote
 
-import numpy as np
-
 from .description import Description, HasDescription
 from .errors import BadInput, LabkitError, shown
 from .paths import reason
-from .predictor import LivePredictor, Predictor
+from .predictor import LivePredictor, Predictor, outputs_of
 
 DEADLINE_S = 20.0  # of a connection, from its acceptance to the last byte of the answer
 POLL_S = 0.1  # how often deadlines and the end of the run are looked at
@@ -307,17 +305,13 @@ class _Handler(BaseHTTPRequestHandler):
             )
         try:
             with self.server.computing:  # a model of a user need not be safe to call from two threads
-                classes = model.classes is not None
-                found = model.predict_proba(instances) if classes else model.predict(instances)
+                found, diverged = outputs_of(model, instances)
         except BadInput as error:
             raise _Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
         except LabkitError as error:  # of a model of the user
             raise _Refused(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
-        if not np.isfinite(found).all():
-            raise _Refused(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"The model of update {model.update} predicts numbers that are not finite: the training diverges.",
-            )
+        if diverged:
+            raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, diverged)
         return {"predictions": found.tolist(), "model_version": str(model.update)}
 
     def _reply(self, status: HTTPStatus, answer: dict[str, Any], headers: dict[str, str] | None = None) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from ..data import NAMES, DaskDataset
 from ..errors import nearest
 from ..formatting import bytes_text
+from ..models.numpy_model import short_names
 from ..options import Option, describe, options_of
 from ..spec import FULL_SPEED
 from ..strategies import FAMILIES, ServerStrategy
@@ -157,7 +158,8 @@ def _control(settings: Settings, name: str) -> Control:
         "help": _help(known),
     }  # fmt: skip
     if name == "model":
-        models = (("dense layers", None), *_menu(list(settings.own_by_name("model"))))
+        own = settings.own_by_name("model")
+        models = (("dense layers", None), *zip(short_names(own.values()), own))
         chosen = None if value is None else name_of(value)
         more["help"] = (
             f"{chosen}: {known.help}" if chosen else known.help

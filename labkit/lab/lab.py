@@ -40,6 +40,7 @@ from .cells import forget, in_kernel, output_name, remember, stale, this_cell, t
 from .command_thread import CommandQueue
 from .control_widget import ControlWidget
 from .experiments import Experiments, ExperimentTask
+from .inquiry import Answer, Inquiry
 from .page import Page
 from .page.widget import widget_view
 from .processes import Processes
@@ -54,6 +55,7 @@ from .view import View, make_view
 
 if TYPE_CHECKING:
     import ipywidgets
+    from numpy.typing import ArrayLike
 
 _numbers = count(1)
 
@@ -127,6 +129,7 @@ class Lab:
         self._processes = Processes(given) if isinstance(given, DaskCluster) else _inherited_processes(earlier)
         self.session = Session(settings, self._processes)
         self.session.calibration = calibration
+        self.inquiry = Inquiry(self.session)
         self._controls: list[ControlWidget] = []
         self._scenarios = ScenarioRunner(self.session, chosen, self._watched)
         self._given_run = run  # belongs to the program that started it, so closing the lab does not stop it
@@ -529,6 +532,49 @@ class Lab:
             self._queue.wake()
         self._changed()
 
+    # asking the model -------------------------------------------------------------------------------------------------
+
+    def ask(self, sample: ArrayLike | int = 0) -> Answer:
+        """Ask the model that the displayed run trains what it predicts for a sample, also while it trains.
+
+        The page shows the sample with the answer, which changes whenever the run has evaluated newer weights. There, pictures can
+        be drawn.
+
+        Parameters
+        ----------
+        sample : array_like or int, default: 0
+            The values of a sample that is not standardised, as for `Predictor.predict`, or the number of a held-out sample.
+
+        Returns
+        -------
+        Answer
+            The answer of the newest evaluated weights: `predicted`, the class; `names` and `values`, the classes and their
+            probabilities or, for a regression, the predicted values; `update` and `time` of the weights.
+
+        Raises
+        ------
+        BadInput
+            If the sample does not fit the data, if nothing has been evaluated yet, or if an earlier time is displayed, whose
+            weights are not kept.
+        LabkitError
+            If a model of your own fails.
+
+        Examples
+        --------
+        >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(updates=100)
+        >>> with lk.Lab("digits", "sync-ps", cluster, budget) as lab:
+        ...     answer = lab.run().wait().ask(0)
+        >>> answer.predicted == answer.names[answer.truth], answer.update, answer.values.shape
+        (True, 100, (10,))
+        """
+        self._check_open()
+        self.inquiry.ask(sample)
+        answer = self.inquiry.answer()
+        self._changed()
+        if answer.problem:
+            raise BadInput(f"ask: {answer.problem}")
+        return answer
+
     # commands ---------------------------------------------------------------------------------------------------------
 
     def execute(self, command: Command) -> Self:
@@ -757,7 +803,13 @@ class Lab:
         """
         command = self._pressed if self._queue.busy else None
         return make_view(
-            self.session, self._scenarios, self._queue.busy, self._queue.problem, self._experiments, command
+            self.session,
+            self._scenarios,
+            self._queue.busy,
+            self._queue.problem,
+            self._experiments,
+            command,
+            self.inquiry,
         )
 
     @property
@@ -834,6 +886,7 @@ class Lab:
             )  # a closed lab shows it, and does not keep it (see `cells.py`)
         self._given_run = None
         self._queue.close()
+        self.inquiry.close()
         self._renew_static(self.session.playback.moment(), CLOSED)
         if self._page is not None:
             self._page.close()

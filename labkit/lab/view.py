@@ -15,6 +15,7 @@ from ..trace.role_states import FAR_FUTURE, GONE, conditions, slowed, undoable
 from ..trace.schema import NANO
 from ..views.forecast import RunForecast
 from .experiments import ExperimentProgress, Experiments, Swept
+from .inquiry import Answer, Inquiry
 from .run_table import Entry
 from .scenario_runner import ScenarioRunner
 from .scenarios.scenario import Scenario
@@ -49,6 +50,7 @@ class View:
     - `forecast`: the forecast of the displayed run, or None. `calibration`: the measured costs of the cluster, or None.
     - `task`: the progress of the last calibration, forecast or sweep, or None. `forecasts`, `swept`: the results of the last
       forecast of another size, and of the last sweep (so far), or None. `why_not`: {button: why it is not available}.
+    - `model_answer`: what the model predicts for the sample of the user, or None if nothing is asked.
     """
 
     trace: Trace
@@ -87,6 +89,7 @@ class View:
     swept: Swept | None = None
     why_not: Mapping[str, str] = field(default_factory=dict)
     changing: Mapping[str, str] = field(default_factory=dict)
+    model_answer: Answer | None = None
 
     @property
     def task_active(self) -> bool:
@@ -96,9 +99,11 @@ class View:
 
 def make_view(
     session: Session, runner: ScenarioRunner, busy: str = "", problem: str = "", experiments: Experiments | None = None,
-    command: Command | None = None,
+    command: Command | None = None, inquiry: Inquiry | None = None,
 ) -> View:  # fmt: skip
-    """Make the view of the present state of the session, the scenario and the experiments. `command`: the one in progress."""
+    """Make the view of the present state of the session, the scenario, the experiments and the question to the model.
+    `command`: the one in progress.
+    """
     experiments = experiments if experiments is not None else Experiments(session, lambda: None)
     why_not, playback, history = _why_not(session, experiments), session.playback, session.history
     run, settings, position = session.displayed.run, session.next_run.settings, playback.position
@@ -125,6 +130,7 @@ def make_view(
         task=experiments.task.progress if experiments.task is not None else None, forecasts=experiments.forecasts,
         swept=experiments.swept, why_not=why_not,
         changing=_changing(trace, shown_conditions, command) if position is None and session.displayed.active else {},
+        model_answer=inquiry.answer() if inquiry is not None and inquiry.open else None,
     )  # fmt: skip
 
 
@@ -156,7 +162,8 @@ def _available(session: Session, experiments: Experiments, why_not: Mapping[str,
     shown, playback = session.displayed, session.playback
     exists, active, back = shown.run is not None, shown.active, playback.position is not None
     found = {
-        "set": True, **{name: name not in why_not for name in ("run", "calibrate", "forecast", "play_forecast", "sweep")},
+        "set": True, "ask": True,
+        **{name: name not in why_not for name in ("run", "calibrate", "forecast", "play_forecast", "sweep")},
         "pause": playback.can_pause, "resume": (active or back) and not playback.can_pause,
         "stop": active or experiments.active, "cancel": experiments.active,
         "reset": exists, "seek": exists, "pin": exists, "unpin": session.reference is not None,

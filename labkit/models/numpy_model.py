@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -312,3 +312,14 @@ def check_fields(model: NumpyModel) -> None:
             f"{kind} has {', '.join(extra)}, not declared as options of the model. Declare them as fields of a dataclass: "
             f"@dataclass(frozen=True) above `class {kind}`, and `{extra[0]}: ... = ...` in it instead of __init__."
         )
+
+
+def short_names(models: Iterable[NumpyModel]) -> list[str]:
+    """Return the title of each model, with the options in which models of the same title differ: "CNN, channels=8"."""
+    made = [(model._title, model._identity()[1]) for model in models]
+    found = []
+    for title, options in made:
+        alike = [other for name, other in made if name == title]
+        differ = [name for name in options if any(other.get(name) != options[name] for other in alike)]
+        found.append(", ".join([title, *(f"{name}={options[name]}" for name in differ)]))
+    return found

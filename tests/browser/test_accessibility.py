@@ -122,6 +122,16 @@ def test_the_list_of_keys_and_an_enlarged_panel(page):
     page.press("Escape")
 
 
+def test_the_question_to_the_model(page):
+    page.kernel("lab.ask(0) and 0")
+    page.lab().locator(".lk-ask .lk-best").wait_for()
+    page.lab().locator(".lk-pad").focus()
+    assert violations(page, ".lk-ask") == []
+    page.screenshot(f"accessible-ask-{page.shade}", page.lab())
+    page.press("Escape")
+    page.lab().locator(".lk-ask").wait_for(state="hidden")
+
+
 def test_guesses_before_and_after_the_measurement(page):
     page.run_and_wait(1)
     page.output(1).locator(".labkit-guess").wait_for()

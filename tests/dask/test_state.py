@@ -70,6 +70,15 @@ def test_the_default_checkpoint_folder_is_removed_with_the_run(cluster):
     assert run.engine.folder is None
 
 
+def test_without_checkpoints_the_model_exists_at_the_end(started):
+    run = started(lk.AsyncPS(), lk.Budget(updates=10**9), checkpoint=False)
+    run.wait_for(lambda run: len(run.trace.column("evaluations", "update")) > 0)
+    with pytest.raises(lk.BadInput, match="checkpoint=False they are read at its end"):
+        run.predictor(live=True).predict([[0.0, 1.0]])
+    run.stop()
+    assert run.predictor(live=True).predict([[0.0, 1.0]]).shape == (1,)
+
+
 def test_a_folder_that_cannot_be_created_is_refused_by_name(cluster, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(lk.BadInput, match=r"checkpoint=.*cannot be written to"):

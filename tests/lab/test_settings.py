@@ -72,7 +72,11 @@ def test_an_own_model_replaces_the_menus_of_the_network_and_can_be_chosen_again(
     shown = {c.name: c for c in controls(chosen)}
     assert not {"hidden", "activation"} & shown.keys()
     assert shown["model"].value == "Linear(scale=1.0)"
-    assert [text for text, _ in shown["model"].choices] == ["dense layers", "Linear(scale=0.1)", "Linear(scale=1.0)"]
+    assert shown["model"].choices == (
+        ("dense layers", None), ("Linear, scale=0.1", "Linear(scale=0.1)"), ("Linear, scale=1.0", "Linear(scale=1.0)"),
+    )  # fmt: skip
+    alone = {c.name: c for c in controls(dense.changed(model=large))}["model"]
+    assert alone.choices == (("dense layers", None), ("Linear", "Linear(scale=1.0)"))
     assert chosen.changed(model=chosen.read("model", "Linear(scale=0.1)")).problem.model == small
     assert announcement(dense, chosen, {"model"}) == ""
     again = chosen.changed(model=None)

@@ -1,8 +1,8 @@
 """What the page of a lab shows, as plain values: one function per section, each a function of the `View`.
 
 The values are traits of the widget (`widget.py`), and `page.js` shows them as they are; JSON can represent all of them. Sections:
-toolbar, player, headline, question, faults, controls, runs, numbers, log, panels, experiments, status; and `share`, which is sent
-on request.
+toolbar, player, headline, question, faults, controls, runs, numbers, log, panels, experiments, ask, status; and `share`, which is
+sent on request.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ..experiments import default_values, sweepable
 from ..glossary import explain
 
 if TYPE_CHECKING:
+    from ..inquiry import Answer
     from ..run_table import Entry
     from ..settings import Settings
     from ..view import View
@@ -37,6 +38,8 @@ SMALLEST = (
     100,
 )  # pixels of the picture of a panel, with room for its margins; the browser scales it if it shows fewer
 MOST_CHIPS = 16  # roles that are shown as buttons; of more there is a menu
+MOST_BARS = 12  # classes of an answer
+MOST_FEATURES = 12  # values of a sample that is no picture
 MOST_RUNS = 8  # rows of the list of runs
 MOST_LINES = 60  # of the log, the newest ones
 SHORTEST, LONG = 10.0, 60.0  # seconds of the slider: without a time limit; of a run with a longer limit, at first
@@ -46,6 +49,7 @@ MEASURE = (
     "measure what gradients and messages cost on this cluster (half a minute), to forecast its runs and larger clusters"
 )
 FORECAST = "forecast other sizes of the cluster, sweep a setting, show the calibration"
+ASK = "ask the model: give it a sample, and see its answer while it learns"
 ENDED = {
     "seconds": "time limit reached", "accuracy": "target accuracy reached", "loss": "target loss reached",
     "patience": "no lower loss any more", "updates": "limit of updates reached",
@@ -77,6 +81,7 @@ def toolbar(view: View, scenarios: dict[str, str]) -> Section:
         _button("pin", "Pin", "make this the reference run: later runs are drawn over it", view),
         _button("calibrate", "Calibrate", MEASURE, view) if view.calibration is None else
         {**_button("forecast", "Forecast", FORECAST, view), "off": False},
+        _button("ask", "Ask", ASK, view),
         _button(
             "undo", "Undo", f"undo the last fault or change of a setting: {view.undoes}", view,
             hidden="undo" not in view.available,
@@ -295,6 +300,58 @@ def _table(table: Table) -> Section:
 
 def _doubts(doubts: Iterable[str]) -> list[str]:
     return [f"Doubtful: {doubt}." for doubt in dict.fromkeys(doubts)]
+
+
+def ask(view: View) -> Section:
+    """The sample of the user, and what the model predicts for it. Before it was asked: only that it is not open."""
+    answer = view.model_answer
+    if answer is None:
+        return {"open": False}
+    inputs = answer.inputs
+    found: Section = {
+        "open": True,
+        "kind": inputs.kind,
+        "title": answer.title,
+        "right": answer.right,
+        "number": answer.held_out,
+        "held_out": inputs.held_out,
+        "problem": answer.problem,
+        "bars": _bars(answer),
+        "weights": "",
+    }
+    if answer.update is not None:
+        found["weights"] = f"weights of update {answer.update:,}, {answer.time or 0:.2f} s"
+    if inputs.shape is not None:
+        found |= {"shape": list(inputs.shape), "ink": inputs.shares(answer.sample[None])[0].ravel().tolist()}
+    else:
+        found |= {"low": inputs.low[:2].tolist(), "high": inputs.high[:2].tolist()}
+        names = inputs.dataset.feature_names or tuple(f"feature {k + 1}" for k in range(inputs.dataset.features))
+        found |= {
+            "names": list(names[:MOST_FEATURES]),
+            "values": answer.sample[:MOST_FEATURES].tolist(),
+            "features": len(names),
+        }
+    if inputs.kind == "plane":
+        found |= {"points": inputs.points.tolist(), "labels": [] if inputs.labels is None else inputs.labels.tolist()}
+    return found
+
+
+def _bars(answer: Answer) -> list[Section]:
+    """The probabilities of the classes, of many the largest ones, or the values of a regression."""
+    if answer.values is None:
+        return []
+    if not answer.classes:
+        return [{"name": name, "text": f"{value:.4g}"} for name, value in zip(answer.names[:MOST_BARS], answer.values)]
+    shown = range(len(answer.names))
+    if len(shown) > MOST_BARS:
+        shown = (-answer.values).argsort(kind="stable")[:MOST_BARS].tolist()
+    return [
+        {
+            "name": answer.names[k], "share": float(answer.values[k]), "text": f"{100 * answer.values[k]:.0f}%",
+            "best": answer.names[k] == answer.predicted, "right": answer.truth is not None and k == int(answer.truth),
+        }
+        for k in shown
+    ]  # fmt: skip
 
 
 def sweep_values(settings: Settings) -> dict[str, str]:

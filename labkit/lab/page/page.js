@@ -1,12 +1,12 @@
 // The page of a lab: one widget. The kernel sends the state as traits of the model, one per section of the page, and pictures as
 // display lists in messages; the browser sends what the user does. Nothing here computes results: a section is shown as it comes.
 //
-// Traits: toolbar, player, headline, question, faults, controls, runs, numbers, log_lines, panels, experiments, status (see
+// Traits: toolbar, player, headline, question, faults, controls, runs, numbers, log_lines, panels, experiments, ask, status (see
 // content.py).
-// Messages to the kernel: {do: "press" | "panels" | "layout" | "seen" | "ready" | "probe" | "step" | "save" | "copy" | "share", ...}.
+// Messages to the kernel: {do: "press" | "panels" | "layout" | "seen" | "ready" | "probe" | "step" | "save" | "copy" | "share" | "ask", ...}.
 
 const SECTIONS = ["toolbar", "player", "headline", "question", "faults", "controls", "runs", "numbers", "log_lines", "panels",
-  "experiments", "status"];
+  "experiments", "ask", "status"];
 const PROBE_EVERY = 60; // ms between two questions for the value under the pointer
 const OLD = 2000; // ms after which a panel shows how old its picture is
 const AGE_EVERY = 500; // ms between two looks at the ages of panels
@@ -30,6 +30,7 @@ const ICONS = {
   settings: "M2 3h5v2H2zM11 3h3v2h-3zM7 2h3v4H7zM2 11h2v2H2zM8 11h6v2H8zM4 10h3v4H4zM2 7h8v2H2zM13 7h1v2h-1zM10 6h2v4h-2z",
   calibrate: "M2 12a6 6 0 1 1 12 0h-2a4 4 0 1 0-8 0zM7 11l3.500-5 1 .7L9 12z",
   forecast: "M2 2h1.600v10.400H14V14H2zM5 9h2v2H5zM8 6.500h2v2H8zM11 4h2v2h-2z",
+  ask: "M2 2h12v9H8l-3.500 3.500V11H2zM5 4.500V6h6V4.500zM5 7.300v1.500h4V7.300z",
   full: "M2 2h5v2H4v3H2zM9 2h5v5h-2V4H9zM2 9h2v3h3v2H2zM12 9h2v5H9v-2h3z",
   enlarge: "M9 2h5v5h-2V5.400L9.700 7.700 8.300 6.300 10.600 4H9zM2 9h2v1.600l2.300-2.300 1.400 1.400L5.400 12H7v2H2z",
 };
@@ -279,7 +280,8 @@ class LabView {
     this.side = element("div", { class: "lk-side" }, this.faults, this.drawer);
     this.grid = element("div", { class: "lk-panels" });
     this.buildSheet();
-    this.body = element("div", { class: "lk-body" }, this.side, this.grid, this.sheet);
+    this.pane = new AskPane(this);
+    this.body = element("div", { class: "lk-body" }, this.side, this.grid, this.pane.box, this.sheet);
     this.screen = element("div", { class: "lk-screen" }, this.toolbar, this.player, this.headline, this.question, this.body);
     setAttribute(this.open, "aria-controls", this.drawer.id);
     this.numbers = element("div", { class: "lk-numbers" });
@@ -353,10 +355,16 @@ class LabView {
     this.showButtons(this.buttons, toolbar.buttons, (button) => this.pressToolbar(button));
     const open = this.buttons.querySelector('[data-id="calibrate"]');
     if (open) setAttribute(open, "aria-expanded", this.sheet.hidden ? "false" : "true");
+    setAttribute(this.buttons.querySelector('[data-id="ask"]'), "aria-expanded", this.get("ask")?.open ? "true" : "false");
   }
 
   // Calibrate measures, and shows its progress; when the cluster is calibrated, the button is Forecast, which only opens the sheet.
   pressToolbar(button) {
+    if (button.action === "ask") {
+      this.pane.toggle();
+      this.answered();
+      return;
+    }
     if (button.action === "forecast" || (button.action === "calibrate" && button.off && this.get("experiments").kind)) {
       this.toggleSheet();
       this.answered();
@@ -787,6 +795,10 @@ class LabView {
     this.awaitsSweep = false;
   }
 
+  show_ask(now) {
+    this.pane.show(now);
+  }
+
   show_status(status) {
     this.over.hidden = !status.closed;
     if (status.closed) setText(this.over, status.closed);
@@ -891,6 +903,7 @@ class LabView {
     if (dark === this.dark) return;
     this.dark = dark;
     mark(this.root, { "lk-dark": dark });
+    this.pane.paintPad();
     this.draw([...this.canvases.keys()]);
     this.drawFigure();
   }
@@ -1108,6 +1121,7 @@ class LabView {
     if (!this.help.hidden) this.toggleHelp();
     this.toggleDrawer(false);
     this.toggleSheet(false);
+    this.pane.toggle(false);
     if (this.enlarged) this.enlarge(this.enlarged);
     this.hideTip();
   }

@@ -141,7 +141,7 @@ class Page:
         act = {
             "press": self._pressed, "panels": self._panel_chosen, "layout": self._laid_out, "seen": self._seen,
             "ready": self._ready, "probe": self._probed, "step": self._stepped, "save": self._saved, "copy": self._copied,
-            "share": self._shared,
+            "share": self._shared, "ask": self._asked,
         }.get(str(message.get("do")))  # fmt: skip
         try:
             if act is not None:
@@ -225,6 +225,15 @@ class Page:
         """The share text is computed when it is shown, because this takes longer than a frame."""
         self.widget.message({"do": "answer", "number": message["number"], **content.share(self.lab.share_text)})
 
+    def _asked(self, message: dict[str, Any]) -> None:
+        """The user has opened or closed the question to the model, or has another sample: show the answer at once."""
+        try:
+            self.lab.inquiry.receive(message["given"])
+            with self._order:
+                self._put(ask=content.ask(self.lab.view()))
+        finally:
+            self.widget.message({"do": "answer", "number": message.get("number")})
+
     def _saved(self, message: dict[str, Any]) -> None:
         """Send the panel as a file of its own: a figure as in a report."""
         view = self.lab.view()
@@ -256,7 +265,7 @@ class Page:
                 faults=content.faults(view),
                 controls=content.controls(self._controls, frozenset(view.changed), self._values_received, self._swept),
                 runs=content.runs(view), panels=content.panels(self._shown, is_wide),
-                experiments=content.experiments(view, self._swept),
+                experiments=content.experiments(view, self._swept), ask=content.ask(view),
                 status={"closed": "", "output": self._output}, **texts,
             )  # fmt: skip
         return view

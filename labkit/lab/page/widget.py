@@ -1,4 +1,5 @@
-"""The widget of a page: its state as traits, and messages in both directions. The browser's part is `drawing.js` and `page.js`.
+"""The widget of a page: its state as traits, and messages in both directions. The part in the browser is `drawing.js`,
+`ask.js` and `page.js`.
 
 While a cell runs, JupyterLab sends messages of widgets to a second shell of the kernel. But ipykernel sends them to the shell
 that last sent the widget a message; for a widget made in a cell this is the shell of that cell, so Stop would wait for the cell
@@ -9,6 +10,7 @@ is being sent may wait for the cell.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from importlib import resources
@@ -45,7 +47,9 @@ def widget_view(widget: anywidget.AnyWidget) -> dict[str, Any]:
 class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     """The page of a lab. `put(section=value, ...)` sends the sections that have changed, in one message."""
 
-    _esm = _file("drawing.js").replace("export function", "function") + _file("page.js")
+    _esm = re.sub("^export (function|class)", r"\1", _file("drawing.js") + _file("ask.js"), flags=re.MULTILINE) + _file(
+        "page.js"
+    )
     _css = _file("style.css")
 
     toolbar = traitlets.Dict().tag(sync=True)
@@ -59,6 +63,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     log_lines: Any = traitlets.List().tag(sync=True)
     panels = traitlets.Dict().tag(sync=True)
     experiments = traitlets.Dict().tag(sync=True)
+    ask = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
 
     def __init__(self, received: Callable[[dict[str, Any]], None]):

@@ -18,7 +18,7 @@ from labkit.trace.schema import NANO
 
 EVERYTHING = frozenset({
     "run", "pause", "stop", "reset", "step", "seek", "live", "what_if", "set", "undo", "play", "answer", "pin", "show_run",
-    "calibrate", "forecast", "play_forecast", "sweep", "cancel",
+    "calibrate", "forecast", "play_forecast", "sweep", "cancel", "ask",
 })  # without the opposites of "pause" and "pin"  # fmt: skip
 SCENARIO = Scenario(
     "slow-worker", "One straggler", "All wait.", (ScenarioStep(text="Synchronous."), ScenarioStep(text="Asynchronous.")),
