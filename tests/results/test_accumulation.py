@@ -164,7 +164,7 @@ def test_random_times_are_drawn_for_each_mini_batch():
 @pytest.mark.parametrize("on_loss", ["wait", "continue"])
 def test_mini_batches_of_a_worker_that_is_killed_are_in_no_gradient(strategy, on_loss):
     """At 0.225 s it computes the third of four mini-batches of its sixth gradient."""
-    cluster = lk.SimulatedCluster(WORKERS, compute=C, patience=0.05, restart_after=0.02)
+    cluster = lk.SimulatedCluster(WORKERS, compute=C, heartbeat_timeout=0.05, restart_after=0.02)
     made = strategy(accumulate=4, on_loss=on_loss)
     run = lk.train(PROBLEM, made, cluster, lk.Budget(updates=20), faults=[lk.Kill("worker-1", at=0.225)]).wait()
     book = run.summary()["ledger"]
