@@ -32,7 +32,7 @@ MOST_NAMED = 10  # classes in the description of an answer
 Given = int | np.ndarray | tuple[np.ndarray, ...]  # the number of a held-out sample, a sample, or strokes
 
 
-class Inputs:
+class InputForm:
     """What the samples of a data set are like.
 
     `kind`: "picture" (it can be drawn), "plane" (two features) or "values". `shape`: (height, width) of a picture. `low`, `high`:
@@ -112,7 +112,7 @@ class Answer(HasDescription):
     - `update`, `time`: after which update, and after how many seconds of the run, the weights were evaluated that have answered.
     """
 
-    inputs: Inputs
+    inputs: InputForm
     sample: np.ndarray
     held_out: int | None
     truth: Any
@@ -175,7 +175,7 @@ class Inquiry:
         self.open = False
         self._lock = threading.RLock()  # a model of a user need not be safe to call from two threads
         self._live: tuple[Run, LivePredictor] | None = None
-        self._inputs: Inputs | None = None
+        self._inputs: InputForm | None = None
         self._last: tuple[tuple[Any, ...], Answer] | None = None
 
     def ask(self, sample: Any) -> None:
@@ -252,7 +252,7 @@ class Inquiry:
         self._last = key, found
         return found
 
-    def _asked(self, inputs: Inputs, given: Given, model: Any, problem: str) -> Answer:
+    def _asked(self, inputs: InputForm, given: Given, model: Any, problem: str) -> Answer:
         dataset, held_out, truth = inputs.dataset, None, None
         if isinstance(given, np.ndarray) and given.size == dataset.features:
             sample = given
@@ -279,12 +279,12 @@ class Inquiry:
                 problem = str(error)
         return Answer(inputs, sample, held_out, truth, names, values, update, time, problem)
 
-    def _of_data(self) -> Inputs:
+    def _of_data(self) -> InputForm:
         """Return what the samples of the displayed run, or of the next one, are like."""
         run = self._session.displayed.run
         dataset = (self._session.displayed.settings.problem if run is None else run.plan.problem).dataset
         if self._inputs is None or self._inputs.dataset is not dataset:
-            self._inputs = Inputs(dataset)
+            self._inputs = InputForm(dataset)
         return self._inputs
 
     def _live_model(self, run: Run | None) -> LivePredictor:
