@@ -257,7 +257,7 @@ class Problem(HasOptions, HasDescription):
             return nn.NullObjective(whole.size, whole.layout, self.dtype, whole)
         made, factors = self._unweighted(), self._check_class_weights()
         given = [] if factors == () else [f"class_weights={shown(self.class_weights)}"]
-        given += [] if getattr(self.dataset, "sample_weights", None) is None else ["sample_weights"]
+        given += ["sample_weights"] if self.dataset.has_sample_weights else []
         if given and isinstance(made, ModelObjective) and not made.stages:
             raise BadInput(
                 f"{' and '.join(given)}: {made.name}.gradient computes its own loss, to which labkit "
@@ -432,7 +432,7 @@ class Problem(HasOptions, HasDescription):
         unit = "step" if self.partition.divides_batch else "gradient"
         if d.has_standardised_targets:
             kind += ", standardised: losses are those of mean 0 and deviation 1"
-        if getattr(d, "sample_weights", None) is not None:
+        if d.has_sample_weights:
             kind += ", weighted samples"
         return [
             ("data set", f"{self.name}: {held}, {count_text(d.features, 'feature')}{shape}, {kind}"),

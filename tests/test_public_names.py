@@ -57,6 +57,7 @@ ANY = {
     "Codec.encode(state)", "Codec.state()", "Codec.sum_over_workers(state)", "Float16.encode(state)",
     "Float16.sum_over_workers(state)", "SignSGD.encode(state)", "TopK.encode(state)", "Hybrid.worker(piece)",
     "Layout.assemble_model()", "NumpyStage.backward(saved)", "TaskQueue.get()", "from_dask(x)", "from_dask(y)",
+    "from_dask(sample_weights)",
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..random_streams import BLOCK, data_stream
 from .checks import first_bad, label_error
-from .dataset import scale_of
+from .dataset import scale_of, weighted
 from .mapped import standardised
 
 CLASSES = 10_000  # the most whose samples are counted
@@ -48,7 +48,8 @@ class Survey:
     rows, train: the numbers of rows and of training rows of each block. mean: (d,) float64, of the training rows, in a
     regression (d + k,), with its k targets. m2: the same shape, the sum of their squared deviations from the mean. error: the
     first error as (block, row in the block or None, description). labels: the number of training and of held-out rows of each
-    class, (2, classes); without columns if it is a regression, or has many classes.
+    class, (2, classes); without columns if it is a regression, or has many classes. weight: the sum of the weights of the
+    training rows.
     """
 
     rows: tuple[int, ...]
@@ -57,6 +58,7 @@ class Survey:
     m2: np.ndarray
     error: tuple[int, int | None, str] | None = None
     labels: np.ndarray = field(default_factory=lambda: np.zeros((2, 0), np.int64))
+    weight: float = 0.0
 
     @property
     def n_train(self) -> int:
@@ -67,10 +69,10 @@ class Survey:
         return self.mean, scale_of(self.mean, self.m2 / self.n_train)
 
 
-def survey(block: int, x: Any, y: Any, hold_out: HoldOut, standardize: bool) -> Survey:
-    """Check one block, x (n, d) and y (n,) or (n, k), and compute its statistics."""
-    x, y = np.asarray(x), np.asarray(y)
-    error = _first_error(x, y, hold_out, standardize)
+def survey(block: int, x: Any, y: Any, weights: Any, hold_out: HoldOut, standardize: bool) -> Survey:
+    """Check one block, x (n, d), y (n,) or (n, k) and weights (n,) or None, and compute its statistics."""
+    x, y, weights = np.asarray(x), np.asarray(y), None if weights is None else np.asarray(weights)
+    error = _first_error(x, y, weights, hold_out, standardize)
     train, test = hold_out.rows(block, len(x))
     classes = hold_out.classes or 0
     moments = (x,) if hold_out.classes is not None else (x, y.reshape(len(y), -1))
@@ -86,19 +88,26 @@ def survey(block: int, x: Any, y: Any, hold_out: HoldOut, standardize: bool) -> 
     with np.errstate(over="ignore", invalid="ignore"):
         mean = np.concatenate([part[train].mean(axis=0, dtype=np.float64) for part in moments])
         m2 = np.concatenate([part[train].var(axis=0, dtype=np.float64) for part in moments]) * len(train)
-    return Survey((len(x),), (len(train),), mean, m2, labels=labels)
+        weight = 0.0 if weights is None else float(weights[train].sum(dtype=np.float64))
+    return Survey((len(x),), (len(train),), mean, m2, labels=labels, weight=weight)
 
 
-def _first_error(x: np.ndarray, y: np.ndarray, hold_out: HoldOut, standardize: bool) -> tuple[int | None, str] | None:
+def _first_error(
+    x: np.ndarray, y: np.ndarray, weights: np.ndarray | None, hold_out: HoldOut, standardize: bool
+) -> tuple[int | None, str] | None:
     """Return the first error in a block as (row or None, description); None if the block has no error."""
-    if len(x) != len(y):
-        return None, f"x has {len(x)} rows and y has {len(y)}; both must have the same number"
-    for what, a in (("x", x), ("y", y)):
-        bad = first_bad(a)
+    for what, a in (("y", y), ("sample_weights", weights)):
+        if a is not None and len(x) != len(a):
+            return None, f"x has {len(x)} rows and {what} has {len(a)}; both must have the same number"
+    for what, a in (("x", x), ("y", y), ("sample_weights", weights)):
+        bad = None if a is None else first_bad(a)
         if bad:
             (row, *column), value = bad
             where = f" in column {column[0]}" if column else ""
             return row, f"{what} is {value}{where}; every value must be finite"
+    if weights is not None and weights.min(initial=0) < 0:
+        row = int(weights.argmin())
+        return row, f"sample_weights is {weights[row]}; a weight is at least 0"
     if hold_out.classes is not None:
         wrong = label_error(y, hold_out.classes)
         if wrong:
@@ -120,7 +129,7 @@ def _merge_two(a: Survey, b: Survey) -> Survey:
         mean = a.mean + step * (b.n_train / total)
         m2 = a.m2 + b.m2 + step**2 * (a.n_train * b.n_train / total)
     labels = a.labels + b.labels if a.labels.shape == b.labels.shape else a.labels[:, :0]
-    return Survey(a.rows + b.rows, a.train + b.train, mean, m2, a.error or b.error, labels)
+    return Survey(a.rows + b.rows, a.train + b.train, mean, m2, a.error or b.error, labels, a.weight + b.weight)
 
 
 def labels_of(block: int, y: Any, hold_out: HoldOut) -> np.ndarray:
@@ -133,15 +142,16 @@ def take(
     block: int,
     x: Any,
     y: Any,
+    weights: Any,
     hold_out: HoldOut,
-    standard: tuple[np.ndarray, ...],
+    standard: tuple[Any, ...],
     plan: Any,
     worker: int | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return one worker's rows of a block, standardised: x (m, d) and y (m,) int64 or floats like y.
+    """Return one worker's rows of a block, standardised: x (m, d) and y (m,) int64 or floats like y, perhaps `weighted`.
 
-    standard: mean and scale of the features, and of the targets. plan: "test" (the held-out rows), None (all training rows), or
-    the worker of each training row.
+    standard: mean and scale of the features, and of the targets, and the mean of the weights. plan: "test" (the held-out rows,
+    which have no weights), None (all training rows), or the worker of each training row.
     """
     x, y = np.asarray(x), np.asarray(y)
     train, test = hold_out.rows(block, len(x))
@@ -151,11 +161,15 @@ def take(
         rows = train
     else:
         rows = train[plan == worker]
-    mean, scale, target_mean, target_scale = standard
+    mean, scale, target_mean, target_scale, mean_weight = standard
     values = standardised(x[rows], mean, scale, hold_out.dtype)
     if hold_out.classes is not None:
-        return values, y[rows].astype(np.int64)
-    return values, standardised(y[rows], target_mean, target_scale, hold_out.dtype)
+        targets = y[rows].astype(np.int64)
+    else:
+        targets = standardised(y[rows], target_mean, target_scale, hold_out.dtype)
+    if weights is None or isinstance(plan, str):
+        return values, targets
+    return values, weighted(targets, (np.asarray(weights)[rows] / mean_weight).astype(hold_out.dtype))
 
 
 def join(pieces: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

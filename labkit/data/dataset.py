@@ -57,6 +57,11 @@ class Described:
         raise NotImplementedError
 
     @property
+    def has_sample_weights(self) -> bool:
+        """Whether the training samples have weights."""
+        raise NotImplementedError
+
+    @property
     def n_validation(self) -> int:
         """The number of samples of the validation part; 0 without one."""
         return 0
@@ -208,10 +213,7 @@ class Dataset(Described):
         """The training samples as workers get them: x, and y, which has the fields "y" and "weight" if samples have weights."""
         if self.sample_weights is None:
             return self.x_train, self.y_train
-        y = self.y_train
-        made = np.empty(len(y), [("y", y.dtype, y.shape[1:]), ("weight", self.dtype)])
-        made["y"], made["weight"] = y, self.sample_weights
-        return self.x_train, made
+        return self.x_train, weighted(self.y_train, self.sample_weights)
 
     @property
     def n_train(self) -> int:
@@ -221,6 +223,10 @@ class Dataset(Described):
     @property
     def n_validation(self) -> int:
         return 0 if self.x_validation is None else len(self.x_validation)
+
+    @property
+    def has_sample_weights(self) -> bool:
+        return self.sample_weights is not None
 
     @property
     def evaluated(self) -> tuple[np.ndarray, ...]:
@@ -339,6 +345,13 @@ def hold_out(
         return Subset(x, y, order[~chosen]), Subset(x, y, order[chosen])
     several = min(max(round(samples * fraction), 1), samples - 1)
     return Subset(x, y, order[several:]), Subset(x, y, order[:several])
+
+
+def weighted(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return targets y (n,) or (n, k) with weights (n,), as workers get them: an array with the fields "y" and "weight"."""
+    made = np.empty(len(y), [("y", y.dtype, y.shape[1:]), ("weight", weights.dtype)])
+    made["y"], made["weight"] = y, weights
+    return made
 
 
 def scale_of(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class DaskDataset(Described):
     hold_out : HoldOut
         Which samples of each block are held out.
     blocks : list of tuple
-        The pairs (x, y) of delayed arrays.
+        The triples (x, y, sample_weights) of delayed arrays; of the last one None without weights.
     lengths : tuple of int
         The number of rows of each block.
     offsets : tuple of int
@@ -72,6 +72,8 @@ class DaskDataset(Described):
         The mean and the standard deviation of each target of a regression; 0 and 1 if they are not standardised.
     class_counts : ndarray, optional
         The numbers of training and of held-out samples of each class, of shape (2, classes), if there are at most 10,000 classes.
+    mean_weight : float, optional
+        The mean weight of the training samples, by which weights are divided; None without weights.
 
     Examples
     --------
@@ -89,7 +91,7 @@ class DaskDataset(Described):
     n_train: int
     n_test: int
     hold_out: HoldOut
-    blocks: list[tuple[Any, Any]]
+    blocks: list[tuple[Any, Any, Any]]
     lengths: tuple[int, ...]
     offsets: tuple[int, ...]
     target_shape: tuple[int, ...] = ()
@@ -99,6 +101,11 @@ class DaskDataset(Described):
     target_mean: np.ndarray | float = 0.0
     target_scale: np.ndarray | float = 1.0
     class_counts: np.ndarray | None = None
+    mean_weight: float | None = None
+
+    @property
+    def has_sample_weights(self) -> bool:
+        return self.mean_weight is not None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -134,7 +141,8 @@ class DaskDataset(Described):
         Returns
         -------
         list of dask.delayed
-            One lazy pair (x, y) per worker, contiguous and standardised, which can be unpacked: `x, y = share`.
+            One lazy pair (x, y) per worker, contiguous and standardised, which can be unpacked: `x, y = share`. If samples have
+            weights, y has the fields "y" and "weight".
 
         Raises
         ------
@@ -177,12 +185,13 @@ class DaskDataset(Described):
         import dask
 
         (x, y), (x_test, y_test) = dask.compute(self.shares(1, "shared")[0], self.test())
-        for array in (x, y, x_test, y_test):
+        y, weights = (y["y"].copy(), y["weight"].copy()) if self.has_sample_weights else (y, None)
+        for array in (x, y, x_test, y_test, *(() if weights is None else (weights,))):
             array.flags.writeable = False
         extra = dict(self.extra)
         return Dataset(
             self.name, x, y, x_test, y_test, self.classes, self.mean, self.scale, about=self.about, extra=extra,
-            target_mean=self.target_mean, target_scale=self.target_scale,
+            target_mean=self.target_mean, target_scale=self.target_scale, sample_weights=weights,
         )  # fmt: skip
 
     def _plans(self, how: DataPartition, workers: int, seed: int) -> list[Any]:
@@ -198,7 +207,7 @@ class DaskDataset(Described):
         if self.classes is None:
             how.owners(np.empty((self.n_train, 1)), workers, seed)  # raises the error for missing labels
         fetch = dask.delayed(labels_of, pure=True)
-        labels = dask.compute(*[fetch(b, y, self.hold_out) for b, (_, y) in enumerate(self.blocks)])
+        labels = dask.compute(*[fetch(b, y, self.hold_out) for b, (_, y, _) in enumerate(self.blocks)])
         owners = how.owners(np.concatenate(labels), workers, seed).astype(np.int32)
         return [dask.delayed(part, pure=True) for part in np.split(owners, self.offsets[1:])]
 
@@ -207,10 +216,11 @@ class DaskDataset(Described):
         import dask
 
         piece = dask.delayed(take, pure=True)
-        standard = dask.delayed((self.mean, self.scale, self.target_mean, self.target_scale), pure=True, traverse=False)
+        numbers = (self.mean, self.scale, self.target_mean, self.target_scale, self.mean_weight)
+        standard = dask.delayed(numbers, pure=True, traverse=False)
         pieces = [
-            piece(b, x, y, self.hold_out, standard, plan, part)
-            for b, ((x, y), (plan, part)) in enumerate(zip(self.blocks, plans))
+            piece(b, x, y, weights, self.hold_out, standard, plan, part)
+            for b, ((x, y, weights), (plan, part)) in enumerate(zip(self.blocks, plans))
             if self.lengths[b]
         ]
         place = dask.annotate(workers=[address], allow_other_workers=False) if address else contextlib.nullcontext()
@@ -248,6 +258,7 @@ def from_dask(
     y: Any,
     *,
     classes: int | Sequence[str] | None,
+    sample_weights: Any = None,
     seed: int = 0,
     test_fraction: float = 0.2,
     standardize: bool = True,
@@ -267,6 +278,8 @@ def from_dask(
         The labels, of shape (n,), or, for a regression, floats of shape (n,) or (n, k).
     classes : int, sequence of str or None
         The number of classes, or the name of each label; None for a regression.
+    sample_weights : dask.array.Array, optional
+        A weight for each sample, of shape (n,); see `from_arrays`.
     seed : int, default: 0
         Determines which samples are held out.
     test_fraction : float, default: 0.2
@@ -309,8 +322,13 @@ def from_dask(
     )
     x, y = _aligned(x, y, count)
     hold_out = HoldOut(check_seed(seed), fraction, count, kind.name)
-    blocks = list(zip(x.to_delayed().ravel(), y.to_delayed().ravel()))
+    x_blocks, y_blocks, weights = x.to_delayed().ravel(), y.to_delayed().ravel(), repeat(None)
+    if sample_weights is not None:
+        weights = _aligned_weights(x, sample_weights).to_delayed().ravel()
+    blocks = list(zip(x_blocks, y_blocks, weights))
     seen = _survey_blocks(blocks, hold_out, standardize)
+    if sample_weights is not None and not 0 < seen.weight < math.inf:
+        raise BadInput("sample_weights: no training sample has a weight above 0, or their sum is infinite.")
     mean, scale = seen.standard() if standardize else (np.zeros(len(seen.mean)), np.ones(len(seen.mean)))
     width, shape = x.shape[1], tuple(int(length) for length in y.shape[1:])
     targets = (0.0, 1.0) if count is not None else (mean[width:].reshape(shape), scale[width:].reshape(shape))
@@ -331,42 +349,61 @@ def from_dask(
         about=f"{name}: {sum(seen.rows)} samples on a Dask cluster; source and licence are their owner's.",
         extra={"class_names": names} if names else {},
         class_counts=seen.labels if seen.labels.size else None,
+        mean_weight=None if sample_weights is None else seen.weight / seen.n_train,
     )
 
 
 def _aligned(x: Any, y: Any, classes: int | None) -> tuple[Any, Any]:
     """Return x and y with the same blocks of rows, each of whole rows. Raises `BadInput` if that is impossible."""
-    import dask.array as da
-
-    for what, a in (("x", x), ("y", y)):
-        if not isinstance(a, da.Array):
-            raise BadInput(f"{what} is a {type(a).__name__}; it must be a dask array (data frame: df.to_dask_array()).")
-        if a.dtype.kind not in "biuf":
-            hint = ": replace words by whole numbers from 0, and name these (classes=[...])" if what == "y" else ""
-            raise BadInput(
-                f"{what} has dtype {a.dtype}; it must hold real numbers (floats, integers or booleans){hint}."
-            )
+    _check_array("x", x)
+    _check_array("y", y, ": replace words by whole numbers from 0, and name these (classes=[...])")
     if x.ndim != 2 or math.isnan(x.shape[1]) or x.shape[1] < 1:
         raise BadInput(f"x has shape {x.shape}; it must be (samples, features), with a known number of features.")
     if y.ndim not in ((1,) if classes else (1, 2)) or (y.ndim == 2 and not y.shape[1] >= 1):
         raise BadInput(f"y has shape {y.shape}; it must be (samples,), or (samples, k) for a regression.")
-    known = not (math.isnan(x.shape[0]) or math.isnan(y.shape[0]))
-    if known and x.shape[0] != y.shape[0]:
-        raise BadInput(f"x has {x.shape[0]} rows and y has {y.shape[0]}; both must have the same number.")
-    if known and x.chunks[0] != y.chunks[0]:
-        y = y.rechunk({0: x.chunks[0]})
-    if x.numblocks[0] != y.numblocks[0]:
-        raise BadInput(f"x has {x.numblocks[0]} blocks of rows and y has {y.numblocks[0]}; both must have the same.")
+    y = _with_rows_of(x, "y", y)
     x = x.rechunk({1: -1}) if x.numblocks[1] > 1 else x
     return x, (y.rechunk({1: -1}) if y.ndim == 2 and y.numblocks[1] > 1 else y)
 
 
-def _survey_blocks(blocks: list[tuple[Any, Any]], hold_out: HoldOut, standardize: bool) -> Survey:
+def _aligned_weights(x: Any, weights: Any) -> Any:
+    _check_array("sample_weights", weights)
+    if weights.ndim != 1:
+        raise BadInput(
+            f"sample_weights has shape {weights.shape}; one number for each sample is needed, shape (samples,)."
+        )
+    return _with_rows_of(x, "sample_weights", weights)
+
+
+def _check_array(what: str, a: Any, hint: str = "") -> None:
+    import dask.array as da
+
+    if not isinstance(a, da.Array):
+        raise BadInput(f"{what} is a {type(a).__name__}; it must be a dask array (data frame: df.to_dask_array()).")
+    if a.dtype.kind not in "biuf":
+        raise BadInput(f"{what} has dtype {a.dtype}; it must hold real numbers (floats, integers or booleans){hint}.")
+
+
+def _with_rows_of(x: Any, what: str, a: Any) -> Any:
+    """Return `a` with the blocks of rows of x. Raises `BadInput` if that is impossible."""
+    known = not (math.isnan(x.shape[0]) or math.isnan(a.shape[0]))
+    if known and x.shape[0] != a.shape[0]:
+        raise BadInput(f"x has {x.shape[0]} rows and {what} has {a.shape[0]}; both must have the same number.")
+    if known and x.chunks[0] != a.chunks[0]:
+        a = a.rechunk({0: x.chunks[0]})
+    if x.numblocks[0] != a.numblocks[0]:
+        raise BadInput(
+            f"x has {x.numblocks[0]} blocks of rows and {what} has {a.numblocks[0]}; both must have the same."
+        )
+    return a
+
+
+def _survey_blocks(blocks: list[tuple[Any, Any, Any]], hold_out: HoldOut, standardize: bool) -> Survey:
     """Read the data once, by a tree of tasks with small results. Raises `BadInput` if a value or a shape is wrong."""
     import dask
 
     survey_task, fold = dask.delayed(survey, pure=True), dask.delayed(merge, pure=True)
-    found = [survey_task(b, x, y, hold_out, standardize) for b, (x, y) in enumerate(blocks)]
+    found = [survey_task(b, *block, hold_out, standardize) for b, block in enumerate(blocks)]
     while len(found) > 1:
         found = [fold(found[i : i + FAN_IN]) for i in range(0, len(found), FAN_IN)]
     (seen,) = dask.compute(found[0])

@@ -429,6 +429,7 @@ def from_csv(
     path: str | os.PathLike[str],
     *,
     target: int | str | Sequence[int | str] = -1,
+    sample_weights: int | str | None = None,
     header: str | bool = "auto",
     classes: int | Sequence[str] | None = None,
     like: Known | None = None,
@@ -453,6 +454,8 @@ def from_csv(
     target : int, str or sequence of them, default: -1
         The column of labels (or of numbers, for a regression), by index or by its name in the header. A list of columns is for a
         regression, with targets of shape (n, k).
+    sample_weights : int or str, optional
+        The column with a weight for each sample, by index or by its name; see `from_arrays`. It is no feature.
     header : bool or "auto", default: "auto"
         Whether the first line is a header. "auto": see the notes.
     classes : int or sequence of str, optional
@@ -537,7 +540,7 @@ def from_csv(
         raise BadInput(
             f"target={shown(target)} has several columns, which only a regression has: give regression=True, or one column."
         )
-    table = _read(_local(path), target, header, delimiter, rule, like)
+    table = _read(_local(path), target, sample_weights, header, delimiter, rule, like)
     extra: dict[str, Any] = {"feature_names": table.features} if table.features else {}
     if regression:
         rows = ((line, *cell) for line, cells in table.targets for cell in zip(table.names, cells))
@@ -554,7 +557,7 @@ def from_csv(
             count = len(names) if count is None else count
     options: dict[str, Any] = {
         "test_fraction": test_fraction, "stratify": stratify, "standardize": standardize, "dtype": dtype,
-        "regression": regression,
+        "regression": regression, "sample_weights": table.weights,
     }  # fmt: skip
     made, remark = _made(table.x, y, classes=count, name=kept or table.path.stem, seed=seed, **options)
     made.extra.update(extra)
@@ -577,7 +580,7 @@ COMPRESSED = {
 
 class _Table(NamedTuple):
     """The contents of a file: features by row, and targets as text with their line numbers. `names`: of the targets.
-    `features`: their names, empty without a header. `remarks`: sentences on what was decided.
+    `features`: their names, empty without a header. `remarks`: sentences on what was decided. `weights`: of the samples.
     """
 
     path: Path
@@ -586,6 +589,7 @@ class _Table(NamedTuple):
     x: np.ndarray
     targets: list[Line]
     remarks: list[str]
+    weights: np.ndarray | None
 
 
 def _local(path: str | os.PathLike[str]) -> Path:
@@ -617,7 +621,10 @@ def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         raise BadInput(f"{path.name} is not a CSV file in UTF-8: {error}; save it as UTF-8.") from None
 
 
-def _read(path: Path, target: Target, header: str | bool, delimiter: str, rule: Cells, like: Known | None) -> _Table:
+def _read(
+    path: Path, target: Target, sample_weights: int | str | None, header: str | bool, delimiter: str, rule: Cells,
+    like: Known | None,
+) -> _Table:  # fmt: skip
     """Read the file as numbers and targets; the first line determines the number of columns."""
     if not isinstance(header, (str, bool)) or header not in ("auto", True, False):
         raise BadInput(f'header={shown(header)} is not allowed; it is "auto", True or False.')
@@ -632,10 +639,15 @@ def _read(path: Path, target: Target, header: str | bool, delimiter: str, rule: 
             f"{path.name} has one column; it needs a target and at least one feature (delimiter={other!r}?)."
         )
     given = list(target) if isinstance(target, (list, tuple)) else [target]
-    columns = [_target_column(path, one, header, first[1]) for one in given]
-    if not 1 <= len({*columns}) == len(columns) < width:
+    columns = [_column_index(path, "target", one, header, first[1]) for one in given]
+    others = columns
+    if sample_weights is not None:
+        others = [*columns, _column_index(path, "sample_weights", sample_weights, header, first[1])]
+        given.append(sample_weights)
+    if not columns or not len({*others}) == len(others) < width:
+        also = "" if sample_weights is None else f" with sample_weights={shown(sample_weights)}"
         raise BadInput(
-            f"target={shown(target)} is not allowed; it is one column or several different ones, and at least one is left."
+            f"target={shown(target)}{also} is not allowed; give one column or several different ones, and leave at least one."
         )
     wanted, remarks = like.feature_names if like is not None else (), []
     named = any(isinstance(one, str) for one in given) or header is True
@@ -645,11 +657,11 @@ def _read(path: Path, target: Target, header: str | bool, delimiter: str, rule: 
             named, remark = _is_header(first[1], columns[0], _column(path, delimiter, columns[0]), rule)
             remarks += [remark] if remark else []
     names = _column_names(path, first[1]) if named else [f"column {i}" for i in range(width)]
-    features = [i for i in range(width) if i not in columns]
+    features = [i for i in range(width) if i not in others]
     if wanted:
         features = [_index(path, names, name, named) for name in wanted]
     # the first that is left
-    while not wanted and features[0] == width - len(columns) - len(features) and (named or len(features) > 1):
+    while not wanted and features[0] == width - len(others) - len(features) and (named or len(features) > 1):
         name = first[1][features[0]]
         if named and not ROW_NUMBERS.fullmatch(name):
             break
@@ -667,17 +679,25 @@ def _read(path: Path, target: Target, header: str | bool, delimiter: str, rule: 
         raise BadInput(f"{path.name} has {len(features)} features; what was given as like=... has {like.features}.")
     targets: list[Line] = []
     values: array[float] = array("d")
+    weights: array[float] = array("d")
     for number, cells in lines if named else chain([first], lines):
         if len(cells) != width:
             raise BadInput(f"{path.name}, line {number} has {len(cells)} cells; the first line has {width}.")
         targets.append((number, tuple(cells[i] for i in columns)))
         values.extend(_number(rule, path, number, names[i], cells[i]) for i in features)
+        weights.extend(_number(rule, path, number, names[i], cells[i]) for i in others[len(columns) :])
     if not targets:
         raise BadInput(f"{path.name} has a header and no samples; it needs one line a sample.")
+    if weights and min(weights) < 0:
+        i = weights.index(min(weights))
+        raise BadInput(
+            f"{path.name}, line {targets[i][0]}, {names[others[-1]]!r}: {weights[i]:g} is not allowed; a weight is at least 0."
+        )
     x = np.frombuffer(values, dtype=np.float64).reshape(len(targets), len(features))
     return _Table(
-        path, tuple(names[i] for i in columns), tuple(names[i] for i in features) if named else (), x, targets, remarks
-    )
+        path, tuple(names[i] for i in columns), tuple(names[i] for i in features) if named else (), x, targets, remarks,
+        np.array(weights) if sample_weights is not None else None,
+    )  # fmt: skip
 
 
 def _column(path: Path, delimiter: str, i: int) -> list[str]:
@@ -745,17 +765,17 @@ def _counts_lines(cells: list[str], rule: Cells) -> bool:
     return len(values) > 2 and any(values == [start + i for i in range(len(values))] for start in (0.0, 1.0))
 
 
-def _target_column(path: Path, target: object, header: str | bool, first: list[str]) -> int:
-    """Return the index of the target's column, from 0."""
+def _column_index(path: Path, what: str, target: object, header: str | bool, first: list[str]) -> int:
+    """Return the index of a column, from 0, that the argument `what` names."""
     if isinstance(target, str):
         if header is False:
-            raise BadInput(f"target={shown(target)} is a name, but header=False; give the column's index, from 0.")
+            raise BadInput(f"{what}={shown(target)} is a name, but header=False; give the column's index, from 0.")
         if target not in first:
             raise nearest(f"column in {path.name}", target, first)
         return first.index(target)
     if isinstance(target, bool) or not isinstance(target, int) or not -len(first) <= target < len(first):
         last = len(first) - 1
-        raise BadInput(f"target={shown(target)} is not allowed; {path.name} has columns 0 to {last} (-1 is the last).")
+        raise BadInput(f"{what}={shown(target)} is not allowed; {path.name} has columns 0 to {last} (-1 is the last).")
     return target % len(first)
 
 

@@ -422,7 +422,7 @@ def test_bad_csv(csv):
         ("a,a,k\n1,2,x\n3,4,y\n", {}, "two columns 'a'"),
         (WORDS, {"target": ["a", "b"]}, "several columns.*regression=True"),
         (WORDS, {"target": ["a", "a"], "regression": True}, "several different ones"),
-        (WORDS, {"target": [0, 1, 2], "regression": True}, "at least one is left"),
+        (WORDS, {"target": [0, 1, 2], "regression": True}, "leave at least one"),
         (WORDS, {"target": ["a", "c"], "regression": True}, "no column.* 'c'"),
         (WORDS, {"classes": ("rose", "iris")}, "no class 'daisy'.*line 5, 'kind'"),
         (WORDS, {"missing": ["Rose"]}, "line 2, 'kind' is 'rose', which means missing"),

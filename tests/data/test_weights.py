@@ -5,7 +5,9 @@ The truth is a model in NumPy, which multiplies its own losses by weights that a
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -222,6 +224,64 @@ def test_a_gradient_is_the_weighted_mean_of_those_of_single_samples(kind, dtype)
     assert objective.evaluate(params, data.x_test, data.y_test) == single.evaluate(params, plain.x_test, plain.y_test)
 
 
+def of_npy(x, y, weights):
+    for name, values in (("x", x), ("y", y), ("w", weights)):
+        np.save(f"{name}.npy", values)
+    return lk.from_npy("x.npy", "y.npy", sample_weights="w.npy", dtype="float64")
+
+
+def of_csv(x, y, weights):
+    lines = [f"{w!r},{a!r},{b!r},{label}" for w, (a, b), label in zip(weights.tolist(), x.tolist(), y)]
+    Path("x.csv").write_text("weight,a,b,kind\n" + "\n".join(lines))
+    return lk.from_csv("x.csv", sample_weights="weight", dtype="float64")
+
+
+def of_dask(x, y, weights):
+    arrays = (da.from_array(x, chunks=(9, 1)), da.from_array(y, chunks=7))
+    return lk.from_dask(*arrays, classes=2, sample_weights=da.from_array(weights, chunks=10), dtype="float64")
+
+
+@pytest.mark.parametrize("made", [of_npy, of_csv, of_dask])
+def test_weights_of_every_source_stay_with_their_samples(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x, y = counts(20, 12)
+    given = np.where(np.arange(32) % 5, np.arange(32) * 1.5, 0.0)
+    problem = lk.Problem(made(x, y, given), hidden=(3,), class_weights={"1": 2}, batch_size=8)
+    data = problem.dataset.gathered() if made is of_dask else problem.dataset
+    raw = data.raw(np.asarray(data.x_train))
+    where = [int(np.argmin(np.abs(x - row).sum(axis=1))) for row in raw]
+    np.testing.assert_allclose(data.sample_weights, given[where] / given[where].mean(), rtol=1e-12)
+    np.testing.assert_array_equal(data.y_train, y[where])
+    assert (data.features, data.y_test.dtype.names) == (2, None)
+    assert "weighted samples" in str(problem)
+    runs = [
+        lk.train(each, lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=10)).wait()
+        for each in (
+            problem,
+            lk.Problem(
+                lk.from_arrays(
+                    raw, data.y_train, x_test=data.raw(np.asarray(data.x_test)), y_test=data.y_test,
+                    sample_weights=given[where], dtype="float64",
+                ),
+                hidden=(3,), class_weights={"1": 2}, batch_size=8,
+            ),
+        )
+    ]  # fmt: skip
+    np.testing.assert_allclose(*(run.result().parameters for run in runs), rtol=1e-8)
+
+
+def test_the_shares_of_a_cluster_have_weights_of_mean_one():
+    x, y = counts(200, 120)
+    given = np.arange(320.0)
+    made = of_dask(x, y, given)
+    for how, workers in (("even", 3), ("by-label:0.5", 3), ("shared", 1)):
+        shares = dask.compute(*made.shares(workers, how))
+        weights = np.concatenate([targets["weight"] for _, targets in shares])
+        assert weights.mean() == pytest.approx(1)
+        assert sorted({targets["y"].dtype for _, targets in shares}) == [np.int64]
+    assert dask.compute(made.test())[0][1].dtype == np.int64
+
+
 def test_a_sample_of_weight_two_is_a_sample_given_twice():
     x, y = counts(20, 12)
     twice = np.arange(32) % 3 == 0
@@ -255,7 +315,7 @@ def test_sample_weights_are_part_of_the_data():
     assert run.summary()["ledger"]["closes"]
 
 
-def test_sample_weights_that_are_refused():
+def test_sample_weights_that_are_refused(tmp_path, monkeypatch):
     x, y = counts(20, 12)
 
     def given(weights, **more):
@@ -264,7 +324,35 @@ def test_sample_weights_that_are_refused():
     negative, missing = np.ones(32), np.ones(32)
     negative[5], missing[7] = -0.5, np.nan
     problem = lk.Problem(given(np.arange(32))(), model=Linear(), class_weights="balanced")
+
+    def lazy(weights, chunks=8, keep=None):
+        arrays = [da.from_array(x, chunks=(8, 2)), da.from_array(y, chunks=8)]
+        weights = da.from_array(weights, chunks=chunks)
+        if keep is not None:  # an unknown number of rows
+            everywhere = da.ones(32, chunks=8) > 0
+            arrays, weights = [array[everywhere] for array in arrays], weights[da.from_array(keep, chunks=chunks)]
+        return lambda: lk.from_dask(*arrays, classes=2, sample_weights=weights)
+
+    monkeypatch.chdir(tmp_path)
+    Path("x.csv").write_text("a,b,w,kind\n" + "1,2,3,0\n2,1,0,1\n3,1,-1,1\n")
+
+    def table(**columns):
+        return lambda: lk.from_csv("x.csv", **columns)
+
     check_refused([
+        (table(sample_weights="w"), "x.csv, line 4, 'w': -1 is not allowed; a weight is at least 0"),
+        (table(sample_weights="weight"), "no column in x.csv 'weight'"),
+        (table(sample_weights=7), "sample_weights=7 is not allowed; x.csv has columns 0 to 3"),
+        (table(sample_weights="kind"), "target=-1 with sample_weights='kind' is not allowed; give one column or several"),
+        (table(sample_weights="w", header=False), "sample_weights='w' is a name, but header=False"),
+        (lambda: lk.from_dask(da.from_array(x), da.from_array(y), classes=2, sample_weights=np.ones(32)),
+         "sample_weights is a ndarray; it must be a dask array"),
+        (lazy(np.ones(31), 31), "x has 32 rows and sample_weights has 31"),
+        (lazy(np.ones((32, 1)), (8, 1)), r"sample_weights has shape \(32, 1\)"),
+        (lazy(negative), "At row 5 .* sample_weights is -0.5; a weight is at least 0"),
+        (lazy(missing), "At row 7 .* sample_weights is nan"),
+        (lazy(np.zeros(32)), "no training sample has a weight above 0"),
+        (lazy(np.ones(32), keep=np.arange(32) != 9), r"block 1 .* x has 8 rows and sample_weights has 7"),
         (given(np.ones(31)), r"sample_weights has shape \(31,\); .* shape \(32,\)"),
         (given(negative), "sample_weights is -0.5 at row 5"),
         (given(missing), "sample_weights is nan at row 7"),
