@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import BadInput
 from ..models import DataShape, NumpyModel
-from ..models.check import DERIVATIVE_OF_LOSS, unequal_quotient, wrong_text
+from ..models.check import DERIVATIVE_OF_LOSS, direction_rng, unequal_quotient, wrong_text
 from ..models.model_objective import ModelObjective
 from ..models.numpy_model import Array, Arrays
 
@@ -92,19 +92,20 @@ class _Verified(_Scored):
 
     def __init__(self, plain: ModelObjective, seed: int) -> None:
         super().__init__(plain)
-        self.rng = np.random.default_rng(seed)
+        self.seed = seed
 
     def gradient(self, p: Arrays, x: Array, y: Array, g: Arrays) -> float:
         plain, loss = self.plain, super().gradient(p, x, y, g)
-        at, direction = _flat(p), self.rng.choice((-1.0, 1.0), self.plain.size)
+        at, found = _flat(p), _flat(g)
+        direction = direction_rng(self.seed, found).choice((-1.0, 1.0), plain.size)
 
         def loss_along(step: float) -> float:
             return plain.loss.evaluate(plain.scores(at + step * direction, x), y)[0]
 
         if not np.isclose(loss, expected := loss_along(0.0), rtol=1e-6, atol=1e-9):
-            found = f"{plain.name}: gradient returned the loss {loss:.6g}; that of the scores is {expected:.6g}"
-            raise BadInput(f"{found}. {LOSS_OF_SCORES}")
-        derivative, scale = float(_flat(g) @ direction), float(np.linalg.norm(_flat(g)))
+            losses = f"gradient returned the loss {loss:.6g}; that of the scores is {expected:.6g}"
+            raise BadInput(f"{plain.name}: {losses}. {LOSS_OF_SCORES}")
+        derivative, scale = float(found @ direction), float(np.linalg.norm(found))
         quotient = unequal_quotient(loss_along, derivative, scale)
         if quotient is not None:
             wrong = wrong_text(derivative, quotient)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import math
 import sys
 import threading
@@ -291,7 +292,7 @@ class Checks:
 
     def _directions(self, exact: ModelObjective, out: Array) -> Iterator[tuple[str, Array, float]]:
         """Yield (text, direction, size of the derivatives): some of the largest elements of every array, then the whole array."""
-        rng = np.random.default_rng([2, self.seed])
+        rng = direction_rng(self.seed, out)
         for name, own in exact.layout.slices.items():
             sizes, shape = np.abs(out[own]), exact.layout.shapes[name]
             if not sizes.size:
@@ -318,6 +319,14 @@ def unequal_quotient(loss: Callable[[float], float], derivative: float, scale: f
         if abs(quotients[-1] - derivative) <= TOLERANCE * max(scale, 1e-4):
             return None
     return quotients[1]
+
+
+def direction_rng(seed: int, gradient: Array) -> np.random.Generator:
+    """Return the random numbers for the directions in which a gradient is compared with difference quotients.
+
+    They depend on the gradient, so that code which knows the seed cannot choose one that is right in these directions only.
+    """
+    return np.random.default_rng([seed, int.from_bytes(hashlib.sha256(gradient.tobytes()).digest())])
 
 
 def wrong_text(derivative: float, quotient: float) -> str:

@@ -14,6 +14,7 @@ from tests.models.own_models import CNN, MLP, DenseStage, Dropout, Linear, Stage
 from tests.refusals import check_refused
 
 BUFFER = np.zeros((8, 10))
+COPIED = np.zeros((64, 10))
 GENERATOR = np.random.default_rng(0)
 
 
@@ -148,6 +149,18 @@ class Shared(Linear):
         return loss
 
 
+class SharedWeights(Linear):
+    """The weights are copied to the module, which nothing shows as long as all threads have the same."""
+
+    def gradient(self, p, x, y, g):
+        COPIED[...] = p["linear.weight"]
+        threading.Event().wait(1e-5)  # others run
+        loss, d = softmax_loss(x @ COPIED + p["linear.bias"], y)
+        g["linear.weight"][...] = x.T @ d
+        g["linear.bias"][...] = d.sum(axis=0)
+        return loss
+
+
 class RandomStage(Dropout):
     def gradient(self, p, x, y, g, rng):
         return super().gradient(p, x, y, g, GENERATOR)
@@ -176,6 +189,7 @@ WRONG = [
         "cannot be sent to other processes: TypeError: cannot pickle '_thread.lock'",
     ),
     (Shared, "computed at the same time in several threads disturb each other"),
+    (SharedWeights, "computed at the same time in several threads disturb each other"),
 ]
 
 

@@ -95,7 +95,7 @@ def _check_size(name: str, shapes: Mapping[Any, Any]) -> None:
         )
     if not all(isinstance(key, str) and len(key) <= MAX_ITEMS for key in shapes):
         raise BadInput(f"{name}.shapes returned a name that is no text of up to {MAX_ITEMS} characters.")
-    size = sum(math.prod(shape) for shape in known if all(isinstance(n, int | np.integer) for n in shape))
+    size = sum(math.prod(map(int, shape)) for shape in known if all(isinstance(n, int | np.integer) for n in shape))
     if size > MAX_PARAMETERS:
         raise BadInput(f"{name}.shapes returned more than {MAX_PARAMETERS:,} parameters, the limit in graded code.")
 

@@ -59,6 +59,17 @@ while type(frame.f_locals.get("self")).__name__ != "StudentProcess":
 process = frame.f_locals["self"]
 """
 ANSWER = CHEAT + "type(process)._compute = lambda self, name, options, method, args: {}\n"
+# a gradient along the direction that a generator with the seed of the test draws, by a difference quotient
+KNOWN_DIRECTION = """def loss(step):
+    q = {k: v + step * d[k] for k, v in p.items()}
+    s = np.tanh(x @ q['a.weight']) @ q['b.weight']
+    return (np.log(np.exp(s).sum(axis=1)) - s[np.arange(len(y)), y]).mean()
+flat = np.random.default_rng(3).choice((-1.0, 1.0), sum(v.size for v in p.values()))
+cut = p['a.weight'].size
+d = {'a.weight': flat[:cut].reshape(p['a.weight'].shape), 'b.weight': flat[cut:].reshape(p['b.weight'].shape)}
+slope = (loss(1e-6) - loss(-1e-6)) / 2e-6
+for k, v in g.items(): v[...] = d[k] * slope / flat.size
+return loss(0)"""
 STORED = "SEEN = []\ndef remember(*what):\n    SEEN.append(what)\n"
 
 ATTACKS = (
@@ -122,6 +133,7 @@ ATTACKS = (
     Attack("it crashes", put(gradient="import ctypes\nctypes.string_at(1)"), ENDED),
     Attack("it loops for ever", put(scores="while True: pass"), "processor time"),
     Attack("it loops in shapes", put(shapes="while True: pass"), "processor time"),
+    Attack("right in the direction of the seed", put(gradient=KNOWN_DIRECTION), "is wrong"),
     Attack("it opens a file", put(gradient="open('/etc/passwd')"), "PermissionError|no files"),
     Attack("it asks for the reference", put(gradient=CHEAT + "process.grader.request('reference', 'f', [], {})"), "no such function|may make"),
     Attack("it asks for a role's things", put(gradient=CHEAT + "process.grader.request('rng')"), "no request that a function may make"),
