@@ -427,7 +427,7 @@ class Module:
         parameters = [self.parameters[name] for name in g]
         for parameter in parameters:  # a call that was interrupted may have left a gradient
             parameter.grad = None
-        # `backward` calls the same method. With a dy it imports SymPy before, for half a second, and costs more than a layer.
+        # `backward` calls the same method. With a dy it imports SymPy before, for half a second.
         self._engine.run_backward((y,), (dy,), False, False, (), allow_unreachable=True, accumulate_grad=True)
         for parameter, values in zip(parameters, g.values()):
             np.copyto(values, 0 if parameter.grad is None else as_array(parameter.grad))
