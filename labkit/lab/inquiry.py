@@ -201,8 +201,8 @@ class Inquiry:
     def receive(self, given: Mapping[str, Any]) -> None:
         """Do what the browser asks for: {"sample": number}, {"values": numbers}, {"ink": shares of the pixels},
         {"strokes": [[x, y, x, y, ...], ...]} with shares of the width and height, {} to continue with the present sample, or
-        {"open": False}. Raises `BadInput` if it does not
-        fit the data, and `TypeError`, `ValueError` or `LookupError` if it is malformed.
+        {"open": False}. Raises `BadInput` if it does not fit the data, and `TypeError`, `ValueError` or `LookupError` if it is
+        malformed.
         """
         if not isinstance(given, Mapping):
             raise TypeError("no question")

@@ -124,10 +124,8 @@ class Clocks:
         rows = SelectedRows(data[first:], trace.tables["spans"].columns)
         rows = rows.where((rows["phase"] == COMPUTE) & np.isin(rows["role"], roles))
         role, start, end, step = rows.columns("role", "start", "end", "step")
-        # on a cluster, a span is recorded after its gradient is counted
-        clock = np.maximum(step if trace.header.cluster.simulated else step - 1, 0)
         for one in np.unique(role).tolist():
-            self._put(one, *(column[role == one] for column in (start, end, clock)))
+            self._put(one, *(column[role == one] for column in (start, end, step)))
 
     def _put(self, role: int, *new: np.ndarray) -> None:
         kept = self._start[role], self._end[role], self._clock[role]

@@ -83,26 +83,25 @@ def test_stages_of_a_pipeline_have_one_clock():
     assert [replicas.roles[role] for role in roles_with_clock(replicas)] == ["worker-0", "worker-2"]
 
 
-def handmade(engine):
-    """Two workers, with spans numbered as by each engine: before it counts the gradient, or after."""
-    trace = Trace(header_of("server-0", "worker-0", "worker-1", engine=engine))
+def handmade():
+    """Two workers, of which one is four times as fast."""
+    trace = Trace(header_of("server-0", "worker-0", "worker-1"))
     for role, long in ((1, 10), (2, 40)):
         recorder = Recorder(role)
         for k in range(120 // long):
-            recorder.span(COMPUTE, k * long, (k + 1) * long, k if engine == "simulated" else k + 1)
+            recorder.span(COMPUTE, k * long, (k + 1) * long, k)
         trace.append(recorder.take(120))
     return trace
 
 
-@pytest.mark.parametrize("engine", ["simulated", "dask"])
-def test_both_engines_number_of_a_span_means_the_same_clock(engine):
-    found = leads(handmade(engine), 119)
+def test_a_lead_is_the_difference_of_the_gradients_finished():
+    found = leads(handmade(), 119)
     assert found.lead[:, -1].tolist() == [11 - 2, 0]
     assert found.lead[0, found.time == 40] == 4 - 1
 
 
 def test_without_spans_the_progress_is_that_reported_by_the_server():
-    trace = handmade("dask")
+    trace = handmade()
     server = Recorder(0)
     for row in ((50, 1, 5), (50, 2, 1), (50, ALL, 6), (100, 1, 10), (100, 2, 3), (100, ALL, 13)):
         server.progress.extend(row)
@@ -115,7 +114,7 @@ def test_without_spans_the_progress_is_that_reported_by_the_server():
 
 
 def test_the_maximum_of_an_interval_includes_the_value_at_its_start():
-    found = leads(handmade("simulated"), 119)
+    found = leads(handmade(), 119)
     edges, most = binned_maximum(found, 0, 120, 6)
     assert edges.tolist() == [0, 20, 40, 60, 80, 100, 120]
     for k in range(6):  # by hand, nanosecond for nanosecond
