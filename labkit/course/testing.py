@@ -86,9 +86,10 @@ class Trial:
         return int(self.ledger["applied"])
 
     @cached_property
-    def accuracy(self) -> float | None:
-        """The accuracy of the final parameters on held-out samples, from 0 to 1; None for a regression."""
-        return None if self.run is None else self.run.summary()["accuracy"]
+    def accuracy(self) -> float:
+        """The accuracy of the final parameters on held-out samples, from 0 to 1; NaN for a regression."""
+        found = None if self.run is None else self.run.summary()["accuracy"]
+        return math.nan if found is None else float(found)
 
     @cached_property
     def seconds(self) -> float:
