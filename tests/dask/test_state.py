@@ -177,9 +177,10 @@ def test_every_process_maps_the_file_itself_and_names_one_that_is_gone(cluster, 
     np.save(tmp_path / "x.npy", x + 1)
     with pytest.raises(lk.ClusterError, match=r"The Dask worker at \w+://\S+ has another file '.*x.npy'"):
         lk.train(problem, lk.SyncPS(), two, lk.Budget(updates=30))
-    (tmp_path / "away.npy").replace(tmp_path / "x.npy")
+    (tmp_path / "x.npy").rename(tmp_path / "changed.npy")
+    (tmp_path / "away.npy").rename(tmp_path / "x.npy")
     run = further(started(lk.SyncPS(), problem=problem, on=two))
-    np.save(tmp_path / "x.npy", x + 1)
+    (tmp_path / "changed.npy").replace(tmp_path / "x.npy")  # a mapped file that is truncated would end the process
     with pytest.raises(lk.RoleError, match=r"The file '.*x.npy' was changed"):
         run.wait()
     assert labkit_threads() == []
