@@ -15,6 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from numpy.typing import ArrayLike
+
 from ..engines import command_methods
 from ..engines.base import Cluster
 from ..engines.command_words import WORDS
@@ -55,7 +57,6 @@ from .view import View, make_view
 
 if TYPE_CHECKING:
     import ipywidgets
-    from numpy.typing import ArrayLike
 
 _numbers = count(1)
 
