@@ -57,7 +57,7 @@ ATTACKS = (
         "frames",
         "import sys\nf, found = sys._getframe(), None\nwhile f:\n    found = found or f.f_globals.get('SyncPS') or "
         "f.f_locals.get('SyncPS')\n    f = f.f_back\nX = found",
-        "no strategy",
+        "neither a strategy",
     ),
     Attack(
         "inspect",
@@ -76,7 +76,7 @@ ATTACKS = (
     Attack(
         "the C library",
         "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nassert libc.open(b'/etc/passwd', 0) < 0\nX = ctypes.get_errno()",
-        "no strategy",
+        "neither a strategy",
     ),
     Attack(
         "linecache",
@@ -88,10 +88,10 @@ ATTACKS = (
     Attack(
         "no class at all",
         "class Anything:\n    def __getattr__(self, name): return self\n    def __call__(self, *a, **k): return self\nX = Anything()",
-        "no strategy",
+        "neither a strategy",
     ),
     Attack("a mock", "from unittest.mock import MagicMock\nX = MagicMock()", ""),
-    Attack("a tool as a strategy", "X = lk.push_pull", "no strategy"),
+    Attack("a tool as a strategy", "X = lk.push_pull", "neither a strategy"),
     Attack("the base", "X = lk.Strategy", ""),
     Attack("the grader's module", put(server="import labkit.course.sandbox.remote_answers", base="right"), "labkit"),
     Attack("the reference's trial", put(server="course.trial(lk.SyncPS())", base="right"), "course"),

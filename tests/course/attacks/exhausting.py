@@ -11,7 +11,7 @@ ATTACKS = (
     Attack("signals put off", put(
         worker="import signal\nsignal.pthread_sigmask(0, range(1, 64))\nsignal.signal(24, signal.SIG_IGN)\nwhile True: pass"),
         "processor time", slow=True),
-    Attack("a source that takes for ever", "X = " + "+".join(["(" * 20 + "1" + ")" * 20] * 40000), "not defined|no strategy|Ended", slow=True),
+    Attack("a source that takes for ever", "X = " + "+".join(["(" * 20 + "1" + ")" * 20] * 40000), "not defined|neither a strategy|Ended", slow=True),
     Attack("a constant that takes for ever", "X = 9**9**9**9", "processor time|not defined", slow=True),
     Attack("a regular expression", put(worker="import re; re.match('(a+)+$', 'a' * 60 + 'b')"), "processor time", slow=True),
     Attack("a loop of questions", put(worker="while True: ctx.now"), "more than"),

@@ -55,7 +55,7 @@ ATTACKS = (
     Attack("writing into a batch", put(worker="batch.x[:] = 0.0"), ""),
     Attack("writing into the model", put(worker="model.gradient = None"), "not the role's"),
     Attack("a null byte", "X = 1\0", "null|not defined"),
-    Attack("surrogates", "X = '\ud800'\n" + put().replace("class X", "class Y"), "not defined|no strategy"),
+    Attack("surrogates", "X = '\ud800'\n" + put().replace("class X", "class Y"), "not defined|neither a strategy"),
     Attack("a surrogate in the name", "\ud800 = 1", "not defined"),
     Attack("a long source", put() + "#" * 3_000_000, ""),
     Attack("a source that is too long", "X = '" + "x" * 5_000_000 + "'", "MB"),
