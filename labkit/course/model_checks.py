@@ -41,7 +41,8 @@ def check_model(problem: Problem, seed: int = 0) -> None:
     try:
         objective = replace(problem, model=model).objective()
         assert isinstance(objective, ModelObjective)
-        _GradedChecks(objective, *_samples(problem, seed), seed).all()
+        checks = Checks(objective, *_samples(problem, seed), seed, _Mark(), loss_of_scores=True)
+        checks.carry_out(without=("sending", "threads"))
     except LabkitError as error:
         raise SubmissionFailed(str(error)) from None
     print(f"{model._title}: its gradient is the derivative of the loss")
@@ -55,18 +56,15 @@ def _samples(problem: Problem, seed: int) -> tuple[Array, Array]:
     return np.asarray(data.x_train[rows]), np.asarray(labels)
 
 
-class _GradedChecks(Checks):
-    order = ("initial values", "gradient", "mean", "scores", "derivatives", "copies")
+class _Mark:
+    """The verdict on a model in a test cell: whatever is not as it should be fails the test."""
 
-    def failed(self, found: str, remedy: str) -> Exception:
+    def failed(self, name: str, found: str, remedy: str) -> Exception:
         found = found.replace("\xa0", " ")  # so that no name of an array can begin a hint
-        return UnexpectedValue(f"{self.name}: {found}; what{BEFORE_HINT}{remedy}")
+        return UnexpectedValue(f"{name}: {found}; what{BEFORE_HINT}{remedy}")
 
-    def not_checked(self, what: str, why: str, remedy: str) -> None:
-        raise self.failed(f"{what} cannot be checked, because {why}", remedy)
+    def not_checked(self, name: str, what: str, why: str, remedy: str) -> None:
+        raise self.failed(name, f"{what} cannot be checked, because {why}", remedy)
 
-    def another_loss(self, found: str, remedy: str) -> None:
-        raise self.failed(found, LOSS_OF_SCORES)
-
-    def loss_at(self, exact: ModelObjective, point: Array) -> float:
-        return exact.evaluate(point, self.x, self.y)[0]
+    def another_loss(self, name: str, found: str, remedy: str) -> None:
+        raise self.failed(name, found, LOSS_OF_SCORES)

@@ -15,8 +15,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -41,65 +41,77 @@ DERIVATIVE_OF_LOSS = "gradient has to write the derivative of the loss that it r
 IN_ITS_DTYPE = "Compute with numbers of the dtype of the parameters."
 
 
-class Checks:
-    """The checks of one model on samples `x`, `y`. `done`: what has been checked; `notes`: what cannot be checked; `warnings`:
-    what is not as usual, or was left out.
-    """
+class Verdict(Protocol):
+    """What follows from the result of a check. `remedy`: what to change, in sentences without names or numbers of the model."""
 
-    order: tuple[str, ...] = (
-        "initial values",
-        "gradient",
-        "mean",
-        "scores",
-        "derivatives",
-        "sending",
-        "copies",
-        "threads",
-    )
+    def failed(self, name: str, found: str, remedy: str) -> Exception:
+        """Return the error for a failed check of the model `name`."""
 
-    def __init__(self, objective: ModelObjective, x: Array, y: Array, seed: int) -> None:
-        self.objective, self.x, self.y, self.seed = objective, x, y, seed
-        self.name = objective.name
-        self.done: list[tuple[str, str]] = []
+    def not_checked(self, name: str, what: str, why: str, remedy: str) -> None:
+        """Note that something cannot be checked, or raise an error."""
+
+    def another_loss(self, name: str, found: str, remedy: str) -> None:
+        """Warn that `gradient` returns another loss than the evaluation, or raise an error."""
+
+
+class Report:
+    """The verdict on a model that a user trains. `notes`: what cannot be checked; `warnings`: what is not as usual."""
+
+    def __init__(self) -> None:
         self.notes: list[str] = []
         self.warnings: list[str] = []
+
+    def failed(self, name: str, found: str, remedy: str) -> Exception:
+        return BadInput(f"{name}: {found}. {remedy}")
+
+    def not_checked(self, name: str, what: str, why: str, remedy: str) -> None:
+        self.notes.append(f"Not checked: {what}, because {why}.")
+
+    def another_loss(self, name: str, found: str, remedy: str) -> None:
+        self.warnings.append(f"{found}. {remedy}")
+
+
+class Checks:
+    """The checks of one model on samples `x`, `y`. `done`: what has been checked; `left_out`: what was not, to begin in time.
+
+    `loss_of_scores`: whether derivatives are compared with the loss of the scores, and not with that which `gradient` returns.
+    """
+
+    def __init__(
+        self, objective: ModelObjective, x: Array, y: Array, seed: int, verdict: Verdict, loss_of_scores: bool = False
+    ) -> None:
+        self.objective, self.x, self.y, self.seed = objective, x, y, seed
+        self.verdict, self.loss_of_scores = verdict, loss_of_scores
+        self.name = objective.name
+        self.done: list[tuple[str, str]] = []
         self.left_out: list[str] = []
 
-    @classmethod
-    def of(cls, problem: Problem) -> Checks:
-        """Return the checks of the model of a problem."""
-        objective = problem.objective()
-        assert isinstance(objective, ModelObjective)
-        return cls(objective, *samples_of(problem, objective), problem.seed)
-
-    def all(self, seconds: float = math.inf) -> Checks:
-        """Carry out the checks in `order`; those that have not begun after `seconds` are left out. Raises `BadInput`."""
+    def carry_out(self, without: Collection[str] = (), seconds: float = math.inf) -> Checks:
+        """Carry out the checks, in order; those that have not begun after `seconds` are left out. Raises the verdict's errors."""
         until = time.monotonic() + seconds
-        for name in self.order:
+        checks = (
+            self.initial_values,
+            self.gradient,
+            self.mean,
+            self.scores,
+            self.derivatives,
+            self.sending,
+            self.copies,
+            self.threads,
+        )
+        for check in checks:
+            name = check.__name__.replace("_", " ")
+            if name in without:
+                continue
             if time.monotonic() > until:
                 self.left_out.append(name)
             else:
-                getattr(self, name.replace(" ", "_"))(until)
-        if self.left_out:
-            left = ", ".join(self.left_out)
-            self.warnings.append(f"Left out, to begin in time: {left}. lk.check_model(problem) makes all checks.")
+                check(until)
         return self
 
     def failed(self, found: str, remedy: str) -> Exception:
-        """Return the error for a failed check. `remedy`: what to change, in sentences without names or numbers of the model."""
-        return BadInput(f"{self.name}: {found}. {remedy}")
-
-    def not_checked(self, what: str, why: str, remedy: str) -> None:
-        """Note what cannot be checked. `remedy`: how it could be."""
-        self.notes.append(f"Not checked: {what}, because {why}.")
-
-    def another_loss(self, found: str, remedy: str) -> None:
-        """Warn that `gradient` returns another loss than the evaluation."""
-        self.warnings.append(f"{found}. {remedy}")
-
-    def loss_at(self, exact: ModelObjective, point: Array) -> float:
-        """Return the loss with which the derivatives are compared."""
-        return self.compute(point, exact)[0]
+        """Return the verdict's error for a failed check."""
+        return self.verdict.failed(self.name, found, remedy)
 
     def stream(self) -> tuple[np.random.Generator, ...]:
         """Return the last argument of a stochastic gradient, the same stream each time."""
@@ -158,8 +170,8 @@ class Checks:
     def mean(self, until: float) -> None:
         """The loss of a batch is the mean of the losses of its samples."""
         if self.objective.stochastic:  # a batch of another size draws other numbers
-            self.notes.append("Not checked, because the gradient is random: that it is the mean over the samples.")
-            return
+            what, why = "that it is the mean over the samples", "the gradient is random"
+            return self.verdict.not_checked(self.name, what, why, "Draw no random numbers.")
         single = [self.compute(self.start, rows=slice(i, i + 1)) for i in range(len(self.x))]
         losses, scale = [loss for loss, _ in single], max(1.0, abs(self.loss))
         mean = float(np.mean(losses))
@@ -190,7 +202,8 @@ class Checks:
             self.objective.stochastic or self.objective.loss != type(self.objective.loss)()
         )  # dropout, or class weights
         if not differs and not np.isclose(loss, self.loss, rtol=100 * SAME, atol=100 * SAME):
-            self.another_loss(
+            self.verdict.another_loss(
+                self.name,
                 f"gradient returns the loss {self.loss:.4g}, and the evaluation of the same samples {loss:.4g}: another loss is "
                 "trained than the one on held-out data",
                 "If this is not intended, define `evaluate`.",
@@ -268,10 +281,10 @@ class Checks:
             loss, out = self.compute(point, exact)
         except BadInput as error:  # it computes in the dtype of the problem, which has been checked
             why = f"it does not compute with float64 ({str(error).rstrip('.')})"
-            return self.not_checked("the derivatives", why, IN_ITS_DTYPE)
+            return self.verdict.not_checked(self.name, "the derivatives", why, IN_ITS_DTYPE)
         if loss == float(np.float32(loss)):
             why = "the loss of float64 numbers is computed in float32"
-            return self.not_checked("the derivatives", why, IN_ITS_DTYPE)
+            return self.verdict.not_checked(self.name, "the derivatives", why, IN_ITS_DTYPE)
         done = 0
         for what, direction, scale in self._directions(exact, out):
             if time.monotonic() > until:
@@ -280,7 +293,8 @@ class Checks:
             derivative = float(out @ direction)
 
             def loss_along(step: float, direction: Array = direction) -> float:
-                return self.loss_at(exact, point + step * direction)
+                at = point + step * direction
+                return exact.evaluate(at, self.x, self.y)[0] if self.loss_of_scores else self.compute(at, exact)[0]
 
             quotient = unequal_quotient(loss_along, derivative, scale)
             if quotient is not None:
@@ -396,8 +410,16 @@ def check_model(problem: Problem) -> Description:
         raise BadInput(
             f"check_model({shown(problem)}): give a problem with a model of your own, as lk.Problem('digits', model=CNN())."
         )
-    checks = Checks.of(problem).all()
-    return Description(f"{checks.name} passes all checks", tuple(checks.done), notes=(*checks.notes, *checks.warnings))
+    report = Report()
+    checks = _checks(problem, report).carry_out()
+    return Description(f"{checks.name} passes all checks", tuple(checks.done), notes=(*report.notes, *report.warnings))
+
+
+def _checks(problem: Problem, report: Report) -> Checks:
+    """Return the checks of the model of a problem."""
+    objective = problem.objective()
+    assert isinstance(objective, ModelObjective)
+    return Checks(objective, *samples_of(problem, objective), problem.seed, report)
 
 
 def check_at_start(problem: Problem) -> None:
@@ -409,9 +431,13 @@ def check_at_start(problem: Problem) -> None:
     flag = passed(content_digest(problem.objective()))
     if flag.is_set():
         return
-    checks = Checks.of(problem).all(AT_START)
+    report = Report()
+    checks = _checks(problem, report).carry_out(seconds=AT_START)
     flag.set()
-    for text in checks.warnings:
+    if checks.left_out:
+        left = ", ".join(checks.left_out)
+        report.warnings.append(f"Left out, to begin in time: {left}. lk.check_model(problem) makes all checks.")
+    for text in report.warnings:
         warnings.warn(f"{checks.name}: {text}", stacklevel=2)
 
 
