@@ -375,12 +375,35 @@ class Scope:
 
     def __enter__(self) -> None:
         self._before = self._torch.is_grad_enabled()
-        self._torch.set_num_threads(1)
+        COMPUTING.begin(self._torch)
         self._torch.set_grad_enabled(self._gradients)
 
     def __exit__(self, *error: object) -> None:
-        self._torch.set_num_threads(self._threads)
+        COMPUTING.end(self._torch, self._threads)
         self._torch.set_grad_enabled(self._before)
+
+
+class Computing:
+    """How many threads of this process compute with modules. PyTorch's number of threads is one until the last of them ends."""
+
+    def __init__(self) -> None:
+        self._lock, self._count = threading.Lock(), 0
+
+    def begin(self, torch: Any) -> None:
+        """Begin a computation in this thread."""
+        with self._lock:
+            self._count += 1
+            torch.set_num_threads(1)
+
+    def end(self, torch: Any, threads: int) -> None:
+        """End it. The last one sets the number of threads again."""
+        with self._lock:
+            self._count -= 1
+            if not self._count:
+                torch.set_num_threads(threads)
+
+
+COMPUTING = Computing()
 
 
 def threads_of(torch: Any) -> int:

@@ -217,6 +217,7 @@ class AccumulatedGradient:
         return total
 
     def add(self, gradient: Gradient, part: slice = slice(None)) -> None:
+        """Add a part of the gradient of the mini-batch; with the last one, make it the mean."""
         total = self._total
         if total is None or total.values.strides == (0,):
             return
@@ -278,22 +279,20 @@ class Model(Part):
             values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # reused when unreferenced
             loss = self.compute(parameters.values, batch, step, values)
         made = Gradient(values, step, parameters.read, batch.samples, self.parts, loss, compressor=compressor)
-        if accumulate.__class__ is not int or accumulate != 1:
-            total = self.accumulated.begin(made, accumulate)
-            self.accumulated.add(made)
-            self.accumulated.end(made)
-            made, values = total, total.values
-            if not made.complete:
-                return made
+        total = self.accumulated.begin(made, accumulate)
+        self.accumulated.add(made)
+        self.accumulated.end(made)
+        if not total.complete:
+            return total
         counters.computed = step + 1
         if self.null:
-            return made
+            return total
         # The whole vector, in the worker, so that the result does not depend on the number of shards.
         if self.clip_norm is not None:
-            clip_by_norm(values, self.clip_norm)
+            clip_by_norm(total.values, self.clip_norm)
         if self.measures(step):
-            record_norms(self.recorder, self.clock(), step, self.layers, values, parameters.values)
-        return made
+            record_norms(self.recorder, self.clock(), step, self.layers, total.values, parameters.values)
+        return total
 
     def compute(self, params: np.ndarray, batch: Any, step: int, out: np.ndarray) -> float:
         """Compute gradient number `step` of the objective in `out`. Returns the mean loss."""
