@@ -41,7 +41,7 @@ DERIVATIVE_OF_LOSS = "gradient has to write the derivative of the loss that it r
 IN_ITS_DTYPE = "Compute with numbers of the dtype of the parameters."
 
 
-class Verdict(Protocol):
+class CheckVerdict(Protocol):
     """What follows from the result of a check. `remedy`: what to change, in sentences without names or numbers of the model."""
 
     def failed(self, name: str, found: str, remedy: str) -> Exception:
@@ -54,7 +54,7 @@ class Verdict(Protocol):
         """Warn that `gradient` returns another loss than the evaluation, or raise an error."""
 
 
-class Report:
+class CheckReport:
     """The verdict on a model that a user trains. `notes`: what cannot be checked; `warnings`: what is not as usual."""
 
     def __init__(self) -> None:
@@ -78,7 +78,13 @@ class Checks:
     """
 
     def __init__(
-        self, objective: ModelObjective, x: Array, y: Array, seed: int, verdict: Verdict, loss_of_scores: bool = False
+        self,
+        objective: ModelObjective,
+        x: Array,
+        y: Array,
+        seed: int,
+        verdict: CheckVerdict,
+        loss_of_scores: bool = False,
     ) -> None:
         self.objective, self.x, self.y, self.seed = objective, x, y, seed
         self.verdict, self.loss_of_scores = verdict, loss_of_scores
@@ -410,12 +416,12 @@ def check_model(problem: Problem) -> Description:
         raise BadInput(
             f"check_model({shown(problem)}): give a problem with a model of your own, as lk.Problem('digits', model=CNN())."
         )
-    report = Report()
+    report = CheckReport()
     checks = _checks(problem, report).carry_out()
     return Description(f"{checks.name} passes all checks", tuple(checks.done), notes=(*report.notes, *report.warnings))
 
 
-def _checks(problem: Problem, report: Report) -> Checks:
+def _checks(problem: Problem, report: CheckReport) -> Checks:
     """Return the checks of the model of a problem."""
     objective = problem.objective()
     assert isinstance(objective, ModelObjective)
@@ -431,7 +437,7 @@ def check_at_start(problem: Problem) -> None:
     flag = passed(content_digest(problem.objective()))
     if flag.is_set():
         return
-    report = Report()
+    report = CheckReport()
     checks = _checks(problem, report).carry_out(seconds=AT_START)
     flag.set()
     if checks.left_out:

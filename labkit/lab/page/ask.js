@@ -2,7 +2,6 @@
 // section `ask` (see content.py): the sample, as the model gets it, and the answer of the newest weights. The browser sends what
 // is drawn: {do: "ask", given: {strokes} | {ink} | {values} | {sample} | {open}}, one question at a time, and the newest one at last.
 
-const PEN = 0.085; // half the width of a line, as a share of the drawing area (handwriting.py)
 const NEAR = 0.008; // points of a stroke are at least so far from each other
 
 export class AskPane {
@@ -287,7 +286,7 @@ export class AskPane {
   }
 
   paintStrokes(context, w, h) {
-    context.lineWidth = 2 * PEN * Math.max(w, h);
+    context.lineWidth = 2 * this.now.pen * Math.max(w, h); // pen: half the width, as a share of the area
     context.lineCap = context.lineJoin = "round";
     for (const stroke of this.strokes) {
       context.beginPath();

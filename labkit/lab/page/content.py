@@ -22,6 +22,7 @@ from ...views.style import nice_above
 from ..controls import Control, label_of
 from ..experiments import default_values, sweepable
 from ..glossary import explain
+from ..handwriting import PEN
 
 if TYPE_CHECKING:
     from ..inquiry import Answer
@@ -322,7 +323,11 @@ def ask(view: View) -> Section:
     if answer.update is not None:
         found["weights"] = f"weights of update {answer.update:,}, {answer.time or 0:.2f} s"
     if inputs.shape is not None:
-        found |= {"shape": list(inputs.shape), "ink": inputs.shares(answer.sample[None])[0].ravel().tolist()}
+        found |= {
+            "shape": list(inputs.shape),
+            "ink": inputs.shares(answer.sample[None])[0].ravel().tolist(),
+            "pen": PEN,
+        }
     else:
         found |= {"low": inputs.low[:2].tolist(), "high": inputs.high[:2].tolist()}
         names = inputs.dataset.feature_names or tuple(f"feature {k + 1}" for k in range(inputs.dataset.features))
