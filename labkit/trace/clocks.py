@@ -92,13 +92,16 @@ class Clocks:
             return _applied(trace, t, roles)
         self._follow(trace)
         begun_now = computing_since(trace, t)
-        work, opened = [], []
+        work: list[Work] = []
+        opened: list[int | None] = []
         for role in roles:
             start = self._start[role].values
             count = int(start.searchsorted(t, side="right"))
             work.append((start[:count], self._end[role].values[:count], self._clock[role].values[:count]))
             now = begun_now.get(role)  # in progress: there is no row yet
-            opened.append(now if now is not None and (not count or now > start[count - 1]) else None)
+            now = now if now is not None and (not count or now > start[count - 1]) else None
+            work[-1], now = _gradients(work[-1], now, trace.header.batches_per_gradient)
+            opened.append(now)
         if not any(len(start) for start, _, _ in work) and not any(now is not None for now in opened):
             return Leads(roles, np.empty(0, np.int64), np.empty((len(roles), 0), np.int64))
         time = _sample_times(work, opened, t)
@@ -139,6 +142,21 @@ class Clocks:
         again = np.flatnonzero(np.diff(clock) < 0)
         if len(again):
             self._recount = min(self._recount, int(start[again[0] + 1]))
+
+
+def _gradients(work: Work, now: int | None, batches: int) -> tuple[Work, int | None]:
+    """Return (work with an entry for each gradient, when the gradient in progress was begun), from entries for each of its
+    `batches` mini-batches.
+    """
+    start, end, clock = work
+    if batches == 1 or not len(clock):
+        return work, now
+    first = np.flatnonzero(np.diff(clock, prepend=-1))
+    whole = np.diff(first, append=len(clock)) == batches
+    if not whole[-1]:
+        now = int(start[first[-1]])
+    first = first[whole]
+    return (start[first], end[first + batches - 1], clock[first]), now
 
 
 def _sample_times(work: list[Work], opened: list[int | None], t: int) -> np.ndarray:

@@ -257,9 +257,14 @@ class TraceHeader(RecordedPart):
     baseline_accuracy: float | None = None  # of a constant answer, on held-out data; None: there is no accuracy
 
     @property
+    def batches_per_gradient(self) -> int:
+        """The number of mini-batches over which a worker averages a gradient."""
+        return int(self.strategy.options.get("accumulate") or 1)
+
+    @property
     def samples_per_gradient(self) -> int:
         """The samples of a gradient: those of its mini-batches."""
-        return self.problem.batch_size * int(self.strategy.options.get("accumulate") or 1)
+        return self.problem.batch_size * self.batches_per_gradient
 
     def to_dict(self) -> dict[str, Any]:
         plain = super().to_dict()

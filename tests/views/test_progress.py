@@ -100,6 +100,19 @@ def test_a_lead_is_the_difference_of_the_gradients_finished():
     assert found.lead[0, found.time == 40] == 4 - 1
 
 
+def test_a_clock_counts_gradients_and_not_their_mini_batches():
+    trace = run(lk.SSP(s=2, accumulate=3), seconds=9.0, slow={"worker-1": 4}).wait().trace
+    t = 6_050_000_000
+    found = leads(trace, t)
+    role, start, end, phase = trace.column("spans", "role", "start", "end", "phase")
+    rows = [(role == who) & (phase == COMPUTE) for who in found.roles]
+    for k, time in enumerate(found.time.tolist()):
+        begun = [max((start[mine] <= time).sum() - 1, 0) // 3 for mine in rows]
+        finished = min((end[mine] <= time).sum() // 3 for mine in rows)
+        assert found.lead[:, k].tolist() == [max(one - finished, 0) for one in begun], time
+    assert found.lead.max() == 2
+
+
 def test_without_spans_the_progress_is_that_reported_by_the_server():
     trace = handmade()
     server = Recorder(0)
