@@ -108,6 +108,7 @@ def test_a_point_of_the_plane_by_click_and_slider(page):
     page.await_kernel(f"{ASKED}.held_out is None")
     middle = page.kernel(f"((lab.inquiry.answer().inputs.low + {ASKED}.inputs.high) / 2).tolist()")
     assert page.kernel(f"{ASKED}.sample.tolist()") == pytest.approx(middle, abs=0.03)
+    assert page.page.locator(".lk-hint").inner_text() == "click, or use arrow keys"  # not that of the digits before
     page.screenshot("ask-plane")
     low = page.kernel(f"{ASKED}.inputs.low.tolist()")
     page.page.get_by_label("feature 1").focus()

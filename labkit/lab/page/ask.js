@@ -12,6 +12,7 @@ export class AskPane {
     this.keys = false; // whether the keyboard was used last
     this.next = null; // what is asked when the present question is answered
     this.asking = false;
+    this.kind = ""; // of the sample that is shown
     const button = (label, attributes) => view.button(label, attributes);
     this.pad = element("canvas", { class: "lk-pad", tabindex: "0" });
     this.seen = element("canvas", { class: "lk-seen", role: "img", "aria-label": "the input of the model" });
@@ -165,13 +166,14 @@ export class AskPane {
       this.number = now.number;
       if (!this.asking) this.strokes = [];
     }
-    const picture = now.kind === "picture";
+    const picture = now.kind === "picture", otherKind = now.kind !== this.kind;
+    this.kind = now.kind;
     this.pad.hidden = now.kind === "values";
     this.beside.hidden = !picture;
     setAttribute(this.pad, "role", picture ? "application" : "img");
     setAttribute(this.pad, "aria-label", picture
       ? "drawing: arrow keys choose a pixel, Space sets or clears it" : "plane of the two features: arrow keys move the point");
-    if (opens || !this.pad.matches(":focus")) {
+    if (opens || otherKind || !this.pad.matches(":focus")) {
       setText(this.hint, { picture: "draw with the pointer, or with arrow keys and Space", plane: "click, or use arrow keys", values: "" }[now.kind]);
     }
     setText(this.title.children[0], now.title);
