@@ -428,7 +428,7 @@ def damaged(request, tmp_path):
     return kind, path, contents
 
 
-PARTS = 6  # of all mutations; with LABKIT_TESTS=whole all are tried, otherwise one part of each format
+PARTS = 24  # of all mutations; with LABKIT_TESTS=whole all are tried, otherwise one part of each format
 SLOW = [pytest.param(part, marks=pytest.mark.slow) for part in range(PARTS)]
 
 

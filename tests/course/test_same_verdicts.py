@@ -110,7 +110,7 @@ def by_check(folder, name):
     return {test.id: test.hint for score in result.questions for test in score.tests if not test.passed}
 
 
-@pytest.mark.sample(0, slow=2)
+@pytest.mark.sample(0, slow=1)
 @pytest.mark.parametrize("name", WRONG)
 def test_nbval_check_and_the_notebook_agree(name, tmp_path, here):
     reference = read_reference(next(REFERENCES.glob(f"{name}*")), None)

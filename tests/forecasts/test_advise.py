@@ -87,7 +87,7 @@ def test_with_constant_times_a_step_equals_its_closed_form(problem, strategy, cl
     assert row.gradients_per_second == pytest.approx(cluster["workers"] / seconds, rel=2e-5)
 
 
-@pytest.mark.sample(3, slow=9)
+@pytest.mark.sample(3, slow=4)
 @pytest.mark.parametrize(
     ("strategy", "compute", "seconds"),
     [  # order statistics of eight times, and what follows from them

@@ -15,7 +15,7 @@ from labkit.data import Batches
 from labkit.random_streams import BATCHES, role_stream
 from labkit.trace import ledger, query
 
-pytestmark = pytest.mark.sample(4, slow=15)
+pytestmark = pytest.mark.sample(4, slow=6)
 
 CURVATURE = (0.5, 3.0, 1.0, 2.0, 0.1)
 BOWL = lk.Problem(

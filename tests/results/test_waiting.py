@@ -40,10 +40,10 @@ def a_step(trace):
 def test_k_sync_and_k_batch_sync_save_the_waiting_of_the_formula(servers):
     """P = 8, K = 4: H_8 - H_4 = .6345, and 4/8."""
     setup = {"workers": 8, "servers": servers, "compute": lk.distributions.Exponential(1.0)}
-    one, many = run(lk.KSync(K=4), 4000, **setup), run(lk.KBatchSync(K=4), 4000, **setup)
+    one, many = run(lk.KSync(K=4), 2000, **setup), run(lk.KBatchSync(K=4), 2000, **setup)
     assert harmonic(8) - harmonic(4) == pytest.approx(0.6345, abs=5e-5)
-    assert a_step(one) == pytest.approx(harmonic(8) - harmonic(4), rel=0.03)  # four standard errors
-    assert a_step(many) == pytest.approx(0.5, rel=0.03)
+    assert a_step(one) == pytest.approx(harmonic(8) - harmonic(4), rel=0.042)  # four standard errors
+    assert a_step(many) == pytest.approx(0.5, rel=0.042)
     for trace in (one, many):
         assert query.staleness(trace)["max"] == 0
         entries = ledger(trace)
@@ -74,10 +74,10 @@ def test_k_of_all_is_synchronous_and_one_backup_less_is_k_less():
 def test_waiting_for_96_of_100_workers_is_as_fast_as_the_formula():
     """H_100 - H_4 = 3.1040 against H_100 = 5.1874 for all: 1.671 times as fast."""
     setup = {"workers": 100, "compute": lk.distributions.Exponential(1.0)}
-    some, all_ = a_step(run(lk.BackupWorkers(b=4), 500, **setup)), a_step(run(lk.BackupWorkers(b=0), 800, **setup))
+    some, all_ = a_step(run(lk.BackupWorkers(b=4), 250, **setup)), a_step(run(lk.BackupWorkers(b=0), 250, **setup))
     assert harmonic(100) - harmonic(4) == pytest.approx(3.1040, abs=5e-5)
-    assert some == pytest.approx(harmonic(100) - harmonic(4), rel=0.02)  # three standard errors
-    assert all_ == pytest.approx(harmonic(100), rel=0.027)
+    assert some == pytest.approx(harmonic(100) - harmonic(4), rel=0.028)  # three standard errors
+    assert all_ == pytest.approx(harmonic(100), rel=0.048)
     assert all_ / some == pytest.approx(1.671, rel=0.033)
 
 

@@ -94,7 +94,7 @@ SETS = [(name, number, part) for name in ASSIGNMENTS for number, _ in enumerate(
 
 
 @pytest.mark.slow
-@pytest.mark.sample(slow=4)
+@pytest.mark.sample(slow=2)
 @pytest.mark.parametrize(("name", "number", "part"), SETS)
 def test_every_incorrect_mutant_loses_points(name, number, part):
     reference, values = list(drawn(name))[number]

@@ -121,7 +121,7 @@ def test_cells_for_the_live_cluster_run_with_the_answers(path):
     assert live
 
 
-@pytest.mark.sample(0, slow=3)
+@pytest.mark.sample(0, slow=1)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", [path.stem for path in REFERENCES])
 def test_correct_answers_get_full_points_in_a_drawn_variant(name, seed, server):

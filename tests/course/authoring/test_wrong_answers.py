@@ -46,7 +46,7 @@ def graded(monkeypatch):
     return of
 
 
-@pytest.mark.sample(0, slow=2)
+@pytest.mark.sample(0, slow=1)
 @pytest.mark.parametrize(("name", "number"), VARIANTS)
 def test_wrong_answers_lose_their_points_and_the_hint_says_why(name, number, graded):
     reference, values = list(drawn(name))[number]
@@ -66,7 +66,7 @@ def test_wrong_answers_lose_their_points_and_the_hint_says_why(name, number, gra
 OF_GRADIENTS = {"q1-weights", "q1-inputs", "q2-backward", "q3-slope", "q4-network"}
 
 
-@pytest.mark.sample(2, slow=6)
+@pytest.mark.sample(1, slow=3)
 @pytest.mark.parametrize("number", range(len(list(drawn("01")))))
 @pytest.mark.parametrize("name", QUOTIENTS)
 def test_numeric_derivatives_are_no_gradients(name, number, graded):
@@ -78,7 +78,7 @@ def test_numeric_derivatives_are_no_gradients(name, number, graded):
     assert name != "complex" or all("quotient" in hint for hint in failed.values())
 
 
-@pytest.mark.sample(1, slow=5)
+@pytest.mark.sample(1, slow=2)
 @pytest.mark.parametrize("name", WRONG)
 def test_right_answers_pass_in_every_variant(name):
     """A hint computes with the answer: it must neither fail nor find a misunderstanding in a right one."""
