@@ -33,7 +33,7 @@ class View:
     - `trace`, `reference`: the traces of the displayed run and of the reference run.
     - `t`: the displayed time. `recorded`: the end of the trace. `ends`: the end of the time limit, or None. All in ns.
     - `live`: whether `t` is the present. `replaying`: whether an earlier time is displayed and advances. `simulated`:
-      whether the run is in virtual time.
+      whether the run is in virtual time. `late`: how far reports are behind the clock of a run that goes on, s.
     - `state`: "ready", "running", "paused", "over" or "failed".
     - `settings`: the settings of the next run. `shown`: those of the displayed run. `changed`: the names of the settings
       that differ. `entries`: the table of runs.
@@ -90,6 +90,7 @@ class View:
     why_not: Mapping[str, str] = field(default_factory=dict)
     changing: Mapping[str, str] = field(default_factory=dict)
     model_answer: Answer | None = None
+    late: float = 0.0
 
     @property
     def task_active(self) -> bool:
@@ -131,6 +132,7 @@ def make_view(
         swept=experiments.swept, why_not=why_not,
         changing=_changing(trace, shown_conditions, command) if position is None and session.displayed.active else {},
         model_answer=inquiry.answer() if inquiry is not None and inquiry.open else None,
+        late=run.engine.seconds - recorded / NANO if run is not None and playback.state == "running" else 0.0,
     )  # fmt: skip
 
 

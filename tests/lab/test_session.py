@@ -347,6 +347,17 @@ def test_a_preview_is_shown_until_the_run_has_been_made():
     assert list(on.table) == []
 
 
+def test_how_late_reports_are_is_the_time_of_the_run_that_they_do_not_cover(monkeypatch):
+    on, clock = running(seconds=30)
+    pass_by(on, clock, 1.0)
+    engine = on.displayed.run.engine
+    ahead = engine.trace.watermark() / NANO + 42
+    monkeypatch.setattr(type(engine), "seconds", property(lambda self: ahead))
+    assert view_of(on).late == pytest.approx(42)
+    on.playback.pause()
+    assert view_of(on).late == 0
+
+
 def test_a_run_that_cannot_be_made_ends_its_preview():
     on, _ = session(StartedByTheTest(), engine="dask")
     on.start()

@@ -43,6 +43,7 @@ MOST_BARS = 12  # classes of an answer
 MOST_FEATURES = 12  # values of a sample that is no picture
 MOST_RUNS = 8  # rows of the list of runs
 MOST_LINES = 60  # of the log, the newest ones
+LATE_S = 5.0  # reports that are later than this are said to be late, seconds
 SHORTEST, LONG = 10.0, 60.0  # seconds of the slider: without a time limit; of a run with a longer limit, at first
 NO_SCENARIO = "no scenario"
 SLOTS = {"resume": "pause", "unpin": "pin", "forecast": "calibrate"}  # buttons in the place of another one
@@ -130,7 +131,8 @@ def _state(view: View) -> Section:
         return {"lamp": lamp, "below": below or doing}
     if view.state == "running":
         lamp = "PREVIEW" if view.processes else "LIVE"
-        return {"lamp": f"● {lamp}", "below": below or ("virtual time" if view.simulated else "on the cluster")}
+        late = f"reports are {view.late:.0f} s late" if view.late >= LATE_S else "on the cluster"
+        return {"lamp": f"● {lamp}", "below": below or ("virtual time" if view.simulated else late)}
     ending = view.trace.ending
     unanswered = view.asked and view.answer is None
     paused = "answer the question to go on" if unanswered else "press Resume"

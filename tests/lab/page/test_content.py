@@ -110,7 +110,8 @@ def test_the_menu_of_scenarios_starts_with_none():
     ("now", "lamp", "at", "below"),
     [
         ({"state": "running"}, "● LIVE", "0.5 s", "virtual time"),
-        ({"state": "running", "simulated": False}, "● LIVE", "0.5 s", "on the cluster"),
+        ({"state": "running", "simulated": False, "late": 4.9}, "● LIVE", "0.5 s", "on the cluster"),
+        ({"state": "running", "simulated": False, "late": 12.3}, "● LIVE", "0.5 s", "reports are 12 s late"),
         ({"state": "running", "busy": "pausing"}, "● LIVE", "0.5 s", "pausing…"),
         ({"state": "running", "processes": STAGE}, "● PREVIEW", "0.5 s", STAGE),
         ({"state": "running", "processes": STAGE, "busy": "stopping"}, "● PREVIEW", "0.5 s", "stopping…"),
