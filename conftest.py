@@ -121,11 +121,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[LEFT] = Counter(suite_of(item.path) for item in left)
     everything = _only_notebooks(config)
     for item in items:
-        quick = NOTEBOOKS in item.path.parents and (everything or item.path.name in QUICK_NOTEBOOKS)
-        if item.path.suffix == ".ipynb" and not quick:
+        quick = everything or item.path.name in QUICK_NOTEBOOKS
+        if item.path.suffix == ".ipynb" and not (quick and NOTEBOOKS in item.path.parents):
             item.add_marker(pytest.mark.slow)
-        group = "processes" if starts_processes(item) else item.path.relative_to(ROOT).as_posix()
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group("processes" if starts_processes(item) else _place(item.path)))
+
+
+@functools.cache
+def _place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
 def _only_notebooks(config: pytest.Config) -> bool:

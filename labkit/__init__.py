@@ -39,6 +39,8 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         with DeferredInterrupt():
             return _import(name)
+    if name.startswith("_"):  # asked for by tools that inspect modules, and no mistake of a user
+        raise AttributeError(f"labkit has no {name!r}.")
     import difflib
 
     for module in MODULES if name[:1].isupper() else ():  # not of submodules, which `from . import data` asks for first
