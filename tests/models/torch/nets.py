@@ -92,6 +92,17 @@ class Transformer(nn.Module):
         return self.output(self.encoder(self.embedding(x.flatten(1, 2)) + self.position).mean(dim=1))
 
 
+class Transposed(nn.Module):
+    """The scores are not contiguous in memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(10, 64) / 8)
+
+    def forward(self, x):
+        return (self.weight @ x.flatten(1).T).T
+
+
 class Frozen(nn.Module):
     """One layer is not trained, and one not used; one is made when the first samples come."""
 
