@@ -261,16 +261,18 @@ class TorchNet:
             ) from error
 
     def _examined(self, module: Any) -> tuple[dict[str, tuple[int, ...]], bool]:
-        """Return the shapes of the parameters, and whether a forward pass draws random numbers. Raises `BadInput` if it changes
+        """Return the shapes of the parameters, and whether a forward pass draws random numbers. Raises `BadInput` if it writes to
         parameters or buffers, or if the output has another shape than the scores.
         """
-        before = {name: values.clone() for name, values in _all_values(module)}
+        # max_norm writes in each pass, and changes values only when a norm is too large; an attribute may be a new tensor
+        before = {name: (values._version, values.clone()) for name, values in _all_values(module)}
         generator = self._drawn()
         module.train()
         scores = self.forward(module, self._trial())
         stochastic = self._drawn() != generator
         for name, values in _all_values(module):
-            if name not in before or not self.torch.equal(values, before[name]):
+            version, old = before.get(name, (None, None))
+            if values._version != version or not self.torch.equal(values, old):
                 self._refuse_state(name, name in dict(module.named_parameters()))
         needed = (TRIAL, self.data.outputs)
         if not isinstance(scores, self.torch.Tensor) or tuple(scores.shape) != needed:

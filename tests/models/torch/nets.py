@@ -131,7 +131,7 @@ class BatchNorm(nn.Module):
 
 
 class MaxNorm(nn.Module):
-    """A forward pass changes a parameter."""
+    """A forward pass limits the norms of a parameter, which are below the limit at first."""
 
     def __init__(self):
         super().__init__()
@@ -139,8 +139,21 @@ class MaxNorm(nn.Module):
 
     def forward(self, x):
         with torch.no_grad():
-            self.output.weight.mul_(0.9)
+            self.output.weight.renorm_(2, 0, 100.0)
         return self.output(x.flatten(1))
+
+
+class RunningMean(nn.Module):
+    """A forward pass replaces a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.output = nn.Linear(64, 10)
+        self.register_buffer("mean", torch.zeros(64))
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.flatten(1).mean(dim=0)
+        return self.output(x.flatten(1) - self.mean)
 
 
 class Float32(nn.Module):

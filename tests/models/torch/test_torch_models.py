@@ -251,6 +251,7 @@ NET = nets.lenet()
         (lambda: own(lambda: NET).objective().start(0), "returned the same module again.*not lambda: net"),
         (lambda: own(dict).objective(), r"dict returned \{\}; a torch.nn.Module is needed"),
         (lambda: own(nets.BatchNorm).objective(), "changes 'norm.running_mean', which is a buffer.*GroupNorm"),
+        (lambda: own(nets.RunningMean).objective(), "changes 'mean', which is a buffer"),
         (lambda: own(nets.MaxNorm).objective(), "changes the parameter 'output.weight'"),
         (lambda: own(nets.lenet, device="cuda").objective(), "device='cuda' is not available on this machine"),
         (lambda: own(nets.lenet, device="meta").objective(), "device='meta' is not available"),
