@@ -261,16 +261,18 @@ class TorchNet:
             ) from error
 
     def _examined(self, module: Any) -> tuple[dict[str, tuple[int, ...]], bool]:
-        """Return the shapes of the parameters, and whether a forward pass draws random numbers. Raises `BadInput` if it changes
+        """Return the shapes of the parameters, and whether a forward pass draws random numbers. Raises `BadInput` if it writes to
         parameters or buffers, or if the output has another shape than the scores.
         """
-        before = {name: values.clone() for name, values in _all_values(module)}
+        # max_norm writes in each pass, and changes values only when a norm is too large; an attribute may be a new tensor
+        before = {name: (values._version, values.clone()) for name, values in _all_values(module)}
         generator = self._drawn()
         module.train()
         scores = self.forward(module, self._trial())
         stochastic = self._drawn() != generator
         for name, values in _all_values(module):
-            if name not in before or not self.torch.equal(values, before[name]):
+            version, old = before.get(name, (None, None))
+            if values._version != version or not self.torch.equal(values, old):
                 self._refuse_state(name, name in dict(module.named_parameters()))
         needed = (TRIAL, self.data.outputs)
         if not isinstance(scores, self.torch.Tensor) or tuple(scores.shape) != needed:
@@ -320,7 +322,9 @@ class TorchNet:
 
     def tensor(self, values: Array, shape: tuple[int, ...]) -> Any:
         """Return a copy of an array as a tensor of this shape."""
-        return self.torch.tensor(values.reshape(shape), device=self.device)
+        made = self.torch.empty(shape, dtype=self.kind if values.dtype.kind == "f" else self.torch.int64)
+        np.copyto(made.numpy(), values.reshape(shape))
+        return made.to(self.device)
 
     # stages ------------------------------------------------------------------------------------------------------------
 
@@ -445,15 +449,18 @@ class Module:
             self.module.train(training)
         return self.module
 
-    def differentiate(self, y: Any, dy: Any, g: Arrays) -> None:
-        """Write the derivatives of y, times dy, with respect to the parameters to the arrays of `g`."""
-        parameters = [self.parameters[name] for name in g]
-        for parameter in parameters:  # a call that was interrupted may have left a gradient
-            parameter.grad = None
-        # `backward` calls the same method. With a dy it imports SymPy before, for half a second.
-        self._engine.run_backward((y,), (dy,), False, False, (), allow_unreachable=True, accumulate_grad=True)
-        for parameter, values in zip(parameters, g.values()):
-            np.copyto(values, 0 if parameter.grad is None else as_array(parameter.grad))
+    def differentiate(self, y: Any, dy: Any, g: Arrays, x: Any = None) -> Any:
+        """Write the derivatives of y, times dy, with respect to the parameters to the arrays of `g`. Returns that with respect to
+        x, if it is given.
+        """
+        inputs = tuple([self.parameters[name] for name in g] + ([] if x is None else [x]))
+        # `torch.autograd.grad` calls the same method. Before, it checks dy: in 20 to 40 us, and at first it imports SymPy.
+        found = self._engine.run_backward(
+            (y,), (dy,), False, False, inputs, allow_unreachable=True, accumulate_grad=False
+        )
+        for derivative, values in zip(found, g.values()):
+            np.copyto(values, 0 if derivative is None else as_array(derivative))
+        return found[-1]
 
 
 def as_array(tensor: Any) -> Array:
@@ -496,9 +503,9 @@ class TorchCode:
                 loss = self._criterion(scores, y)
                 own.differentiate(loss, net.torch.ones_like(loss), g)
                 return float(loss.detach())
-            dy = np.array(as_array(scores))
-            value = net.loss.gradient(dy, y, dy)
-            own.differentiate(scores, net.tensor(dy, dy.shape), g)
+            dy = scores.detach().to("cpu", copy=True).contiguous()
+            value = net.loss.gradient(dy.numpy(), y, dy.numpy())
+            own.differentiate(scores, dy.to(net.device), g)
             return value
 
     def _criterion(self, scores: Any, y: Array) -> Any:
@@ -560,8 +567,8 @@ class TorchStage(NumpyStage):
         if not own.has(p, number):
             own.load(p)  # the tensors of the forward pass share the memory of the parameters
         with self.net.scope():
-            own.differentiate(y, self.net.tensor(dy, y.shape), g)
-        return as_array(x.grad).reshape(len(dy), -1) if dx else None
+            found = own.differentiate(y, self.net.tensor(dy, y.shape), g, x if dx else None)
+        return as_array(found).reshape(len(dy), -1) if dx else None
 
 
 def _all_values(module: Any) -> Iterator[tuple[str, Any]]:

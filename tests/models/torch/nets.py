@@ -92,6 +92,17 @@ class Transformer(nn.Module):
         return self.output(self.encoder(self.embedding(x.flatten(1, 2)) + self.position).mean(dim=1))
 
 
+class Transposed(nn.Module):
+    """The scores are not contiguous in memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(10, 64) / 8)
+
+    def forward(self, x):
+        return (self.weight @ x.flatten(1).T).T
+
+
 class Frozen(nn.Module):
     """One layer is not trained, and one not used; one is made when the first samples come."""
 
@@ -120,7 +131,7 @@ class BatchNorm(nn.Module):
 
 
 class MaxNorm(nn.Module):
-    """A forward pass changes a parameter."""
+    """A forward pass limits the norms of a parameter, which are below the limit at first."""
 
     def __init__(self):
         super().__init__()
@@ -128,8 +139,21 @@ class MaxNorm(nn.Module):
 
     def forward(self, x):
         with torch.no_grad():
-            self.output.weight.mul_(0.9)
+            self.output.weight.renorm_(2, 0, 100.0)
         return self.output(x.flatten(1))
+
+
+class RunningMean(nn.Module):
+    """A forward pass replaces a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.output = nn.Linear(64, 10)
+        self.register_buffer("mean", torch.zeros(64))
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.flatten(1).mean(dim=0)
+        return self.output(x.flatten(1) - self.mean)
 
 
 class Float32(nn.Module):

@@ -156,6 +156,7 @@ def test_a_regression_has_half_of_the_squared_error():
         (lk.from_torch(nets.Tied), ""),
         (lk.from_torch(nets.Transformer), ""),
         (lk.from_torch(nets.Frozen), ""),
+        (lk.from_torch(nets.Transposed), ""),
         (lk.from_torch(functools.partial(nets.BatchNorm, functools.partial(nn.GroupNorm, 2))), ""),
         (lk.from_torch(nets.lenet, loss=SMOOTH), ""),
         (lk.from_torch(nets.Dropout), "because the gradient is random"),
@@ -197,6 +198,24 @@ def test_what_a_module_receives_is_read_and_the_process_keeps_its_settings():
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_bits_do_not_depend_on_where_the_parameters_lie_in_memory(dtype):
+    """Products of PyTorch do, above all those of a single sample."""
+    for make in (nets.lenet, nets.mlp, nets.Tied):
+        problem = lk.Problem("digits", model=lk.from_torch(make), batch_size=1, dtype=dtype)
+        objective, batch = problem.objective(), next(problem.batches()[0])
+        start = objective.start(0)
+        memory, computed = np.empty(start.nbytes + 128, np.uint8), set()
+        first = -memory.ctypes.data % 64
+        for offset in range(0, 64, start.itemsize):
+            params = memory[first + offset :][: start.nbytes].view(dtype)
+            params[:] = start
+            out = np.full_like(params, np.nan)
+            objective.gradient(params, batch.x, batch.y, out)
+            computed.add(out.tobytes() + objective.scores(params, batch.x).tobytes())
+        assert len(computed) == 1
+
+
 def test_a_run_computes_with_one_thread_of_every_library_and_restores_them():
     """MKL has a number of threads of its own, which `torch.get_num_threads` does not show."""
     seen = set()
@@ -232,6 +251,7 @@ NET = nets.lenet()
         (lambda: own(lambda: NET).objective().start(0), "returned the same module again.*not lambda: net"),
         (lambda: own(dict).objective(), r"dict returned \{\}; a torch.nn.Module is needed"),
         (lambda: own(nets.BatchNorm).objective(), "changes 'norm.running_mean', which is a buffer.*GroupNorm"),
+        (lambda: own(nets.RunningMean).objective(), "changes 'mean', which is a buffer"),
         (lambda: own(nets.MaxNorm).objective(), "changes the parameter 'output.weight'"),
         (lambda: own(nets.lenet, device="cuda").objective(), "device='cuda' is not available on this machine"),
         (lambda: own(nets.lenet, device="meta").objective(), "device='meta' is not available"),
