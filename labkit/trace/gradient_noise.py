@@ -66,7 +66,7 @@ def gradient_noise(trace: Trace) -> GradientNoise | None:
 
     Examples
     --------
-    Steps of 4 x 16 samples are shorter than the noise scale, so twice as many workers need about half as many steps.
+    The batch of an update, 4 x 16 samples, is below the noise scale, so twice as many workers need about half as many updates.
 
     >>> problem, cluster = lk.Problem("digits", batch_size=16), lk.SimulatedCluster(workers=4)
     >>> run = lk.train(problem, lk.SyncPS(), cluster, lk.Budget(updates=400)).wait()
@@ -85,8 +85,8 @@ def noise_scale_history(trace: Trace, t: int) -> tuple[np.ndarray, np.ndarray]:
     at that time. Points at which the noise hides the gradient are left out.
     """
     rows = _measurements(trace, t)
-    times = np.unique(rows[0])
-    times = times[np.unique(np.linspace(0, len(times) - 1, POINTS).astype(int))] if len(times) else times
+    count = rows.shape[1]
+    times = np.unique(rows[0, np.linspace(0, count - 1, min(count, POINTS)).astype(int)])
     signal, noise, _ = _averages(trace, rows, times)
     known = signal > 0
     return times[known] / NANO, np.maximum(noise[known], 0.0) / signal[known]
