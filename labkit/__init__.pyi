@@ -120,6 +120,7 @@ from .strategies import SyncPS as SyncPS
 from .strategies import TensorParallel as TensorParallel
 from .table import Table as Table
 from .trace import Trace as Trace
+from .trace import gradient_noise as gradient_noise
 from .trace import ledger as ledger
 from .trace.exports import load_npz as load_npz
 from .trace.exports import save_npz as save_npz

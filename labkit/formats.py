@@ -186,15 +186,21 @@ def _check_list(value: object, form: Sequence[Form], field: str) -> str:
 # versions -------------------------------------------------------------------------------------------------------------
 
 
-def other_format(given: int, known: int) -> str:
-    """Return in which format a file is, if it is not the `known` one that this labkit reads and writes; otherwise ""."""
+def other_format(given: int, known: int, oldest: int | None = None) -> str:
+    """Return in which format a file is, if this labkit does not read it; otherwise "". It writes the `known` format, and reads
+    those from `oldest` on, too.
+    """
+    first = known if oldest is None else oldest
+    if first <= given <= known:
+        return ""
     made = "an older" if given < known else "a newer"
-    return "" if given == known else f"format {given}, made by {made} labkit; this one reads format {known}"
+    read = f"format {known}" if first == known else f"formats {first} to {known}"
+    return f"format {given}, made by {made} labkit; this one reads {read}"
 
 
-def check_format(where: str, given: int, known: int) -> None:
-    """Raise `BadInput` if a file, `where`, has another format than the `known` one. Formats are not converted."""
-    if wrong := other_format(given, known):
+def check_format(where: str, given: int, known: int, oldest: int | None = None) -> None:
+    """Raise `BadInput` if a file, `where`, has a format that is not read, see `other_format`. Formats are not converted."""
+    if wrong := other_format(given, known, oldest):
         raise BadInput(f"{where} has {wrong}.")
 
 

@@ -17,6 +17,7 @@ TERMS: dict[str, str] = {
     "engine": "where the roles run: in virtual time (simulated) or in processes (dask)",
     "gradient flow": "norm of each layer's gradient, for each worker; small in the first layers: vanishing gradients",
     "gradient time": "time that a worker needs for one gradient",
+    "noise scale": "batch size up to which twice the batch needs about half as many updates",
     "hot rows": "rows of an embedding table that most batches use, and each server's share of the traffic",
     "in flight": "gradients that are computed or on their way, and not applied yet",
     "learning rate": "length of a step along the gradient",

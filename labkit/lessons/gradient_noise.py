@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..nn.objective import Objective
+from ..trace.gradient_noise import signal_and_noise
 
 
 def batch_gradients(
@@ -88,5 +89,5 @@ def noise_scale(small: np.ndarray, large: np.ndarray, b: int, B: int) -> float:
     2.571
     """
     square, large_square = (float(np.mean(np.einsum("ij,ij->i", each, each))) for each in (small, large))
-    signal, noise = (B * large_square - b * square) / (B - b), (square - large_square) / (1 / b - 1 / B)
+    signal, noise = signal_and_noise(square, large_square, b, B)
     return noise / signal

@@ -94,7 +94,10 @@ class Gradient:
     (array([3.]), 5)
     """
 
-    __slots__ = ("all_workers", "complete", "compressor", "count", "loss", "parts", "read", "samples", "step", "values")
+    __slots__ = (
+        "all_workers", "complete", "compressor", "count", "loss", "mean_square", "parts", "read", "samples", "square", "step",
+        "values",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -112,6 +115,9 @@ class Gradient:
         self.values, self.step, self.read, self.samples, self.parts = values, step, read, samples, parts
         self.loss, self.count, self.all_workers, self.compressor = loss, count, all_workers, compressor
         self.complete = complete
+        # the squared norm of the worker's gradient, and that of the mean of all workers; None: not measured
+        self.square: float | None = None
+        self.mean_square: float | None = None
 
     def push(self, shard: int) -> Push:
         """Return the message for a shard: its part of this gradient, encoded if there is a compressor, and the version read.
@@ -182,6 +188,8 @@ class Gradient:
         """
         if reduce == "mean" and total.strides != (0,):
             np.divide(total, workers, out=total)
+        if self.square is not None:
+            self.mean_square = squared_norm(total) / (1 if reduce == "mean" else workers**2)
         self.values, self.count, self.samples, self.all_workers = total, workers, self.samples * workers, True
         return self
 
@@ -202,17 +210,26 @@ class AccumulatedGradient:
     For each mini-batch: `begin`, then `add` for all parts of its gradient, as soon as they are computed, then `end`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder, clock: Callable[[], int]):
+        self.recorder, self.clock = recorder, clock
         self.batches = 0
         self._total: Gradient | None = None
+        self._samples: list[int] | None = None  # of each mini-batch; None: the gradient noise is not measured
+        self._squares = self._mean_square = 0.0  # squared norms of the mini-batches, added up, and that of the mean
 
-    def begin(self, gradient: Gradient, count: int) -> Gradient:
+    def begin(self, gradient: Gradient, count: int, measured: bool) -> Gradient:
         """Begin the gradient of the next of `count` mini-batches. Returns the accumulated gradient, which is that of the first
-        mini-batch and is overwritten. Its values are a sum until it is complete, and then the mean.
+        mini-batch and is overwritten. Its values are a sum until it is complete, and then the mean. `measured`: whether the
+        gradient noise is recorded.
         """
         if count.__class__ is not int or count < 1:
             raise RoleError(f"accumulate={shown(count)}: give the number of mini-batches of a gradient, from 1 on.")
-        total = self._total = self._total or gradient
+        if self._total is None:
+            self._total, self._samples = gradient, [] if measured and count > 1 else None
+            self._squares = self._mean_square = 0.0
+        if self._samples is not None:
+            self._samples.append(gradient.samples)
+        total = self._total
         total.complete = self.batches + 1 >= count
         return total
 
@@ -221,11 +238,15 @@ class AccumulatedGradient:
         total = self._total
         if total is None or total.values.strides == (0,):
             return
-        own = total.values[part]
+        own, measured = total.values[part], self._samples is not None
+        if measured:
+            self._squares += squared_norm(gradient.values[part])
         if gradient is not total:
             np.add(own, gradient.values[part], out=own)
         if total.complete and self.batches:
             np.divide(own, self.batches + 1, out=own)
+            if measured:
+                self._mean_square += squared_norm(own)
 
     def end(self, gradient: Gradient) -> None:
         """End a mini-batch, and the accumulated gradient if it is complete."""
@@ -236,6 +257,9 @@ class AccumulatedGradient:
         self.batches += 1
         if total.complete:
             total.loss /= self.batches
+            if self._samples is not None:
+                square = self._squares / self.batches
+                record_noise(self.recorder, self.clock(), total.step, self._samples, square, self._mean_square)
             self._total, self.batches = None, 0
 
 
@@ -255,12 +279,13 @@ class Model(Part):
     ):  # fmt: skip
         self.compressor, self.stream = compressor, stream
         self.objective, self.recorder, self.clock, self.parts = objective, recorder, clock, tuple(parts)
-        self.clip_norm, self.norms_every = clip_norm, norms_every
+        self.clip_norm = clip_norm
         self.layers = list(enumerate(objective.layout.groups().values()))
         self.pool = BufferPool()
         self.null = isinstance(objective, NullObjective)  # a timing-only run: gradients have a size but no memory
         self.null_values = objective.start(0) if self.null else np.empty(0)
-        self.accumulated = AccumulatedGradient()
+        self.norms_every = 0 if self.null else norms_every
+        self.accumulated = AccumulatedGradient(recorder, clock)
 
     def gradient(self, parameters: Any, batch: Any, accumulate: int = 1) -> Gradient:
         """Return the gradient of the mean loss over `batch`. The caller owns it.
@@ -279,7 +304,7 @@ class Model(Part):
             values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # reused when unreferenced
             loss = self.compute(parameters.values, batch, step, values)
         made = Gradient(values, step, parameters.read, batch.samples, self.parts, loss, compressor=compressor)
-        total = self.accumulated.begin(made, accumulate)
+        total = self.accumulated.begin(made, accumulate, self.measures(step))
         self.accumulated.add(made)
         self.accumulated.end(made)
         if not total.complete:
@@ -291,8 +316,16 @@ class Model(Part):
         if self.clip_norm is not None:
             clip_by_norm(total.values, self.clip_norm)
         if self.measures(step):
-            record_norms(self.recorder, self.clock(), step, self.layers, total.values, parameters.values)
+            self.record_norms(total, self.layers, parameters.values)
         return total
+
+    def record_norms(self, gradient: Gradient, layers: Iterable[tuple[int, slice]], weights: np.ndarray) -> None:
+        """Record the norms of layers of a complete gradient. Its squared norm is needed for the gradient noise, unless others are
+        sent in its place.
+        """
+        square = record_norms(self.recorder, self.clock(), gradient.step, layers, gradient.values, weights)
+        if self.clip_norm is None and self.compressor is None:
+            gradient.square = square + (gradient.square or 0.0)
 
     def compute(self, params: np.ndarray, batch: Any, step: int, out: np.ndarray) -> float:
         """Compute gradient number `step` of the objective in `out`. Returns the mean loss."""
@@ -308,7 +341,7 @@ class Model(Part):
         """Record a gradient whose computation was cancelled. It counts as computed and as dropped ("cancelled"), with the
         mini-batches that were accumulated for it.
         """
-        self.accumulated = AccumulatedGradient()
+        self.accumulated = AccumulatedGradient(self.recorder, self.clock)
         counters = self.recorder.counters
         step = counters.computed
         counters.computed = counters.released = step + 1
@@ -331,9 +364,31 @@ class Model(Part):
 
 def record_norms(
     recorder: Recorder, now: int, step: int, layers: Iterable[tuple[int, slice]], values: np.ndarray, weights: np.ndarray
+) -> float:  # fmt: skip
+    """Record the norms of the gradient `values` and of the weights, of each of `layers`: (number, slice in both vectors). Returns
+    the squared norm of the gradient of these layers.
+    """
+    total = 0.0
+    for number, own in layers:
+        square = squared_norm(values[own])
+        recorder.norms.extend((now, step, number, square**0.5, squared_norm(weights[own]) ** 0.5))
+        total += square
+    return total
+
+
+def record_noise(
+    recorder: Recorder, now: int, step: int, samples: Sequence[float], square: float, mean_square: float
 ) -> None:  # fmt: skip
-    """Record the norms of the gradient `values` and of the weights, of each of `layers`: (number, slice in both vectors)."""
+    """Record a measurement of the gradient noise: of gradients on the same weights the numbers of `samples`, the mean of their
+    squared norms, and the squared norm of their mean.
+    """
+    count = len(samples)
+    if count > 1 and min(samples) > 0:
+        # of different numbers the harmonic mean, because it determines the variance of the mean gradient
+        each = count / sum(1 / number for number in samples)
+        recorder.gradient_noise.extend((now, step, count, each, square, mean_square))
+
+
+def squared_norm(values: np.ndarray) -> float:
     with np.errstate(over="ignore", invalid="ignore"):  # divergence is detected by the loss
-        for number, own in layers:
-            g, w = values[own], weights[own]
-            recorder.norms.extend((now, step, number, float(np.dot(g, g)) ** 0.5, float(np.dot(w, w)) ** 0.5))
+        return float(np.dot(values, values))

@@ -17,7 +17,7 @@ import numpy as np
 from ..nn import clip_by_norm
 from ..nn.objective import StageSequence
 from ..trace.recorder import PIECE
-from .gradient import Gradient, Model, Parameters, record_norms
+from .gradient import Gradient, Model, Parameters
 from .part import Part, Work
 
 FORWARD_COST = 1 / 3  # of a gradient
@@ -95,7 +95,7 @@ class LayerwiseModel(Part):
         counters = model.recorder.counters
         counters.activations = max(counters.activations, 1)
         self._gradient = Gradient(values, counters.computed, parameters.read, batch.samples, model.parts, loss)
-        self._total = model.accumulated.begin(self._gradient, accumulate)
+        self._total = model.accumulated.begin(self._gradient, accumulate, model.measures(counters.computed))
         return self._total
 
     def _forward(self, batch: Any) -> float:
@@ -121,8 +121,7 @@ class LayerwiseModel(Part):
                 self._dy = stage.backward(self._params[piece.part], saved, self._dy, out, piece.stage > 0)
             model.accumulated.add(gradient, piece.part)
             if total.complete and model.measures(total.step):
-                layers = model.objective.layout.layers_in(piece.part)
-                record_norms(model.recorder, model.clock(), total.step, layers, total.values, self._params)
+                model.record_norms(total, model.objective.layout.layers_in(piece.part), self._params)
         model.recorder.pieces += PIECE(model.clock(), gradient.step, self._layers[piece.part.start])
         if piece is self.pieces[-1]:
             model.accumulated.end(gradient)

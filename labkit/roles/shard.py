@@ -29,7 +29,7 @@ from ..trace.schema import AFTER_END, REASONS, TABLES
 from .applied_log import AppliedLog
 from .budget import Limits
 from .dense_parameters import DenseParameters
-from .gradient import Contribution, Gradient
+from .gradient import Contribution, Gradient, record_noise, squared_norm
 from .gradient_check import GradientCheck
 from .messages import Push, Snapshot, Weights, timing_only_message
 from .part import Part, Work
@@ -117,6 +117,7 @@ class Shard(Part):
         self.generation = self.version = self.samples = 0
         self.observed, self.save_at = True, NEVER
         self.on_checkpoint_due: Callable[[Any], object] | None = None
+        self.noise_every = 0  # updates between two measurements of the gradient noise; 0: none
         self._timing_only, self._steps, self._nbytes = parameters.timing_only, parameters.steps, parameters.nbytes
         self._whole_limits = limits
         self._divide_limits(replicas)
@@ -135,7 +136,11 @@ class Shard(Part):
             spec.shard, spec.part, Boxes.of(spec.part).take(plan.start(objective)), strategy.optimizer,
             weight_decay=strategy.weight_decay, codec=getattr(strategy, "codec", None), correction=staleness_correction(strategy),
         )  # fmt: skip
-        return cls.of_role(parameters, spec, plan, recorder, clock, watcher, strategy)
+        shard = cls.of_role(parameters, spec, plan, recorder, clock, watcher, strategy)
+        # clipped and compressed pushes are not the gradients
+        sent = strategy.clip_norm is None and getattr(strategy, "codec", None) is None
+        shard.noise_every = plan.norms_every if sent else 0
+        return shard
 
     @classmethod
     def of_role(
@@ -186,6 +191,8 @@ class Shard(Part):
         if not fresh:
             return False
         if self._steps:
+            if self.noise_every:
+                self._measure_noise(fresh)
             rate = learning_rate * self.schedule(self.version)
             self.parameters.step(fresh, rate, reduce, self.version, self.generation)
         self._applied(fresh)
@@ -222,6 +229,26 @@ class Shard(Part):
                     continue
             valid.append(g)
         return valid
+
+    def _measure_noise(self, gradients: Sequence[Contribution]) -> None:
+        """Record the gradient noise of gradients that were computed on the same weights, if they were measured or it is due."""
+        first = gradients[0]
+        if isinstance(first, Gradient):
+            if first.square is not None and first.mean_square is not None:
+                samples = [first.samples / first.count] * first.count
+                record_noise(self.recorder, self.clock(), first.step, samples, first.square, first.mean_square)
+        elif len(gradients) > 1 and self.version % self.noise_every == 0:
+            weights = first.generation, first.version
+            if all(isinstance(g, Push) and g.count == 1 and (g.generation, g.version) == weights for g in gradients):
+                count, total = len(gradients), first.values.copy()
+                for g in gradients[1:]:
+                    total += g.values
+                square, mean_square = (
+                    sum(squared_norm(g.values) for g in gradients) / count,
+                    squared_norm(total) / count**2,
+                )
+                samples = [g.samples for g in gradients]
+                record_noise(self.recorder, self.clock(), self.version, samples, square, mean_square)
 
     def _applied(self, gradients: Sequence[Contribution]) -> None:
         now, before = self.clock(), self.version

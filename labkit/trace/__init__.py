@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .gradient_noise import GradientNoise, gradient_noise
 from .ledger import ledger
 from .query import staleness, staleness_identity, time_to_accuracy, updates
 from .recorder import Counters, Recorder
@@ -10,10 +11,12 @@ from .trace import RunOrTrace, Trace, TraceTable
 
 __all__ = [
     "Counters",
+    "GradientNoise",
     "Recorder",
     "RunOrTrace",
     "TraceTable",
     "Trace",
+    "gradient_noise",
     "ledger",
     "staleness",
     "staleness_identity",

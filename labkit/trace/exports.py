@@ -22,7 +22,20 @@ from ..formats import Mismatch, check, check_format, open_arrays
 from ..interrupts import DeferredInterrupt
 from ..paths import as_path, writing
 from .events import Event
-from .file_form import ABOUT, COUNTERS, ENDING, EVENTS, FORMAT, HEADER, KIND, check_codes, check_names, table_form
+from .file_form import (
+    COUNTERS,
+    ENDING,
+    EVENTS,
+    FORMAT,
+    HEADER,
+    KIND,
+    OLDEST,
+    about_form,
+    check_codes,
+    check_names,
+    table_form,
+    tables_of,
+)
 from .header import TraceHeader
 from .overlap import NO_LAYER, BackwardPieces
 from .prediction_history import PredictionHistory
@@ -116,13 +129,14 @@ def load_npz(path: str | os.PathLike[str]) -> Trace:
     """
     with open_arrays(path, "a labkit trace") as file:
         about: Any = file.read_json("about", {"kind": KIND, "format": int})
-        check_format(shown(as_path("path", path)), about["format"], FORMAT)
-        check(about, ABOUT, "about")
-        for table in TABLES:
+        check_format(shown(as_path("path", path)), about["format"], FORMAT, OLDEST)
+        check(about, about_form(about["format"]), "about")
+        tables = tables_of(about["format"])
+        for table in tables:
             file.fits(f"table.{table}", table_form(table))
         plain: Any = file.read_json("header", HEADER)
         texts = {name: file.read_json(name, form) for name, form in zip(TEXTS[2:], (EVENTS, COUNTERS, ENDING))}
-        rows = {table: file.read(f"table.{table}", table_form(table)) for table in TABLES}
+        rows = {table: file.read(f"table.{table}", table_form(table)) for table in tables}
         return _rebuilt(about, TraceHeader.from_dict(plain), texts, rows, PredictionHistory.of(file, about["thinned"]))
 
 
@@ -343,8 +357,8 @@ def to_frames(trace: Trace) -> dict[str, pandas.DataFrame]:
     >>> run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(updates=200)).wait()
     >>> frames = lk.to_frames(run.trace)
     >>> sorted(frames)
-    ['applies', 'communications', 'drops', 'evaluations', 'events', 'messages', 'norms', 'pieces', 'progress', 'spans',
-     'validations']
+    ['applies', 'communications', 'drops', 'evaluations', 'events', 'gradient_noise', 'messages', 'norms', 'pieces',
+     'progress', 'spans', 'validations']
     >>> frames["applies"].groupby("sender")["staleness"].mean().round(1).to_dict()
     {'worker-0': 1.3, 'worker-1': 1.3, 'worker-2': 5.9}
     """

@@ -13,17 +13,14 @@ from .events import Event
 from .recorder import Counters
 from .schema import CATEGORIES, PHASES, REASONS, RESTORED, TABLES, Column
 
-KIND, FORMAT = "labkit trace", 5
+KIND, FORMAT = "labkit trace", 6
+OLDEST = 5  # format that is read, too
+ADDED = {"gradient_noise": 6}  # tables that older formats lack
 COUNT = Number(0, math.inf, int)
 MAYBE = Either(None, int)
 SCORE = Either(None, float)
 NAMED: Form = {str: object}
 
-ABOUT: Form = {
-    "now": COUNT, "until": [(COUNT, COUNT)], "thinned": COUNT, "spilled": dict.fromkeys(TABLES, COUNT),
-    "skipped": dict.fromkeys(TABLES, COUNT),
-    "columns": {name: tuple(column.name for column in table.columns) for name, table in TABLES.items()},
-}  # fmt: skip
 SAMPLES: Form = {
     "labels": [float], "classes": MAYBE, "shape": Either(None, (COUNT, COUNT)), "names": Either(None, [str]),
     "features": Either(None, [[float]]),
@@ -108,6 +105,20 @@ def _of_counter(value: object) -> Form:
 COUNTERS: Form = {int: {name: _of_counter(value) for name, value in Counters().to_dict().items()} | {
     "applied": {int: (COUNT, int)}, "hot": [(int, int, int)], "open": Either((Number(0, len(PHASES) - 1, int), int), ()),
 }}  # fmt: skip
+
+
+def tables_of(number: int) -> list[str]:
+    """Return the tables of a file of this format."""
+    return [name for name in TABLES if ADDED.get(name, OLDEST) <= number]
+
+
+def about_form(number: int) -> Form:
+    tables = tables_of(number)
+    return {
+        "now": COUNT, "until": [(COUNT, COUNT)], "thinned": COUNT, "spilled": dict.fromkeys(tables, COUNT),
+        "skipped": dict.fromkeys(tables, COUNT),
+        "columns": {name: tuple(column.name for column in TABLES[name].columns) for name in tables},
+    }  # fmt: skip
 
 
 def table_form(name: str) -> ArrayForm:

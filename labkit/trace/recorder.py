@@ -177,6 +177,7 @@ class Recorder:
         "drops",
         "evaluations",
         "events",
+        "gradient_noise",
         "hottest",
         "incarnation",
         "messages",
@@ -201,6 +202,7 @@ class Recorder:
     drops: _Rows
     progress: _Rows
     norms: array[float]
+    gradient_noise: array[float]
     evaluations: array[float]
     validations: array[float]
 

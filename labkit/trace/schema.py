@@ -125,6 +125,15 @@ TABLES: dict[str, TableSchema] = {
         ("gradient", "1", "Euclidean norm of its gradient"),
         ("weight", "1", "Euclidean norm of its weights"),
     ),
+    "gradient_noise": _table(
+        np.float64,
+        ("time", "ns", "when"),
+        ("step", "1", "gradients that the role had computed before; of a server, updates of its shard"),
+        ("batches", "1", "gradients of different mini-batches on the same weights"),
+        ("samples", "1", "harmonic mean of their numbers of training samples"),
+        ("square", "1", "mean of their squared Euclidean norms"),
+        ("mean_square", "1", "squared Euclidean norm of their mean"),
+    ),
     "evaluations": _evaluations("the held-out samples"),
     "validations": _evaluations("the validation part"),
     "pieces": _table(

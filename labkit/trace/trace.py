@@ -26,7 +26,8 @@ from .schema import TABLES, TableSchema
 CONTENTS = {
     "spans": "what each role did, and when", "applies": "gradients applied, with staleness", "messages": "messages, with times",
     "progress": "gradients applied so far, as shards report them", "drops": "gradients not applied, and why",
-    "norms": "norms of gradients and weights", "evaluations": "loss and accuracy on held-out data",
+    "norms": "norms of gradients and weights", "gradient_noise": "norms of gradients on the same weights, and of their mean",
+    "evaluations": "loss and accuracy on held-out data",
     "validations": "loss and accuracy on the validation part",
     "pieces": "backward passes by layer", "communications": "communications of tasks, hidden and exposed",
 }  # fmt: skip
@@ -104,8 +105,8 @@ class Trace(HasDescription):
     observed : tuple of int
         The numbers of the roles whose shards make up the evaluated model.
     tables : dict of str to Table
-        "spans", "applies", "messages", "progress", "drops", "norms", "evaluations", "validations", "pieces" and
-        "communications"; see `column`.
+        "spans", "applies", "messages", "progress", "drops", "norms", "gradient_noise", "evaluations", "validations",
+        "pieces" and "communications"; see `column`.
     counters : dict of int to Counters
         The counters of each role, of all its incarnations together.
     instances : dict of int to Counters

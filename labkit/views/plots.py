@@ -25,6 +25,7 @@ from .ledger_panel import LedgerPanel
 from .links import LinksPanel
 from .loss import LossPanel
 from .message_zoom import MessageZoomPanel
+from .noise_scale import NoiseScalePanel
 from .panel import Panel
 from .predictions import PredictionsPanel
 from .progress import ProgressPanel
@@ -50,6 +51,7 @@ PANELS: dict[str, type[Panel]] = {
         LinksPanel,
         ProgressPanel,
         StabilityPanel,
+        NoiseScalePanel,
         HotRowsPanel,
         PredictionsPanel,
         DecisionBoundaryPanel,
@@ -177,6 +179,10 @@ class Plots:
     def stability(self, t: float | None = None) -> LabFigure:
         """Plot the rate x curvature against staleness: the edge of stability, and the position of this run."""
         return self._one("stability", t)
+
+    def noise_scale(self, t: float | None = None) -> LabFigure:
+        """Plot the gradient noise scale over time, and the batch of an update."""
+        return self._one("noise_scale", t)
 
     def hot_rows(self) -> LabFigure:
         """Plot the most requested rows of an embedding table, and each server's share of the traffic."""

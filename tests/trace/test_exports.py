@@ -76,12 +76,27 @@ def test_foreign_and_older_files_are_refused(tmp_path, trace):
     with pytest.raises(lk.BadInput, match="not a labkit trace"):
         load_npz(bad)
     for change, text in (
-        (("format", 1), "format 1, made by an older labkit; this one reads format 5"),
+        (("format", 1), "format 1, made by an older labkit; this one reads formats 5 to 6"),
         (("kind", "labkit model"), "not a labkit trace"),
     ):
         np.savez(bad, **changed(path, "about", *change))
         with pytest.raises(lk.BadInput, match=text):
             load_npz(bad)
+
+
+def test_a_file_of_the_previous_format_has_no_measurements_of_the_gradient_noise(tmp_path):
+    trace = simulated(lk.SyncPS()).wait().trace
+    path, old = save_npz(trace, tmp_path / "run.npz"), tmp_path / "old.npz"
+    members = dict(np.load(path))
+    about = json.loads(members["about"].tobytes()) | {"format": 5}
+    for tables in (about["columns"], about["spilled"], about["skipped"]):
+        del tables["gradient_noise"]
+    del members["table.gradient_noise"]
+    np.savez(old, **members | {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)})
+    loaded = load_npz(old)
+    assert json.dumps(summary(loaded)) == json.dumps(summary(trace))
+    assert lk.gradient_noise(trace) is not None
+    assert lk.gradient_noise(loaded) is None
 
 
 def test_names_that_are_no_roles_of_the_run_are_refused(tmp_path, trace):

@@ -63,11 +63,12 @@ RUNS = {
     "ssp": lambda: run(lk.SSP(s=3)),
     "quadratic": too_far,
     "plane": lambda: run(lk.AsyncPS(), lk.Problem("moons", hidden=(16,), seed=7, dtype="float64")),
+    "sync": lambda: run(lk.SyncPS()),
     "clicks": lambda: run(lk.SparsePS(), lk.Problem("clicks", seed=7), seconds=3.0),
 }  # fmt: skip
 SUITED = {  # a panel's subject -> its run; all others get the first run
     "topology": "wires", "links": "wires", "progress": "ssp", "stability": "quadratic", "decision_boundary": "plane",
-    "hot_rows": "clicks",
+    "hot_rows": "clicks", "noise_scale": "sync",
 }  # fmt: skip
 LANES = ("timeline", "gradient_flow")  # of a run with tasks
 TIMELESS = {"hot_rows", "data_distribution"}  # a run has one such picture

@@ -16,7 +16,8 @@ from labkit.views import PANELS, Plots, bare_figure, compare, make_panel, overvi
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(6, slow=12)]
 OWN = [
-    "timeline", "message_zoom", "staleness", "staleness_over_time", "gradient_flow", "throughput", "accuracy", "loss", "hot_rows"
+    "timeline", "message_zoom", "staleness", "staleness_over_time", "gradient_flow", "throughput", "accuracy", "loss",
+    "noise_scale", "hot_rows",
 ]  # fmt: skip
 
 

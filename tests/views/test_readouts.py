@@ -32,13 +32,20 @@ RUNS = {
     "ssp": lambda: run(lk.SSP(s=3), faults=SLOWED),
     "frozen": lambda: run(lk.AsyncPS(), seconds=12.0, faults=FROZEN),
     "moons": lambda: run(lk.AsyncPS(), lk.Problem("moons", hidden=(16,))),
+    "sync": lambda: run(lk.SyncPS(), seconds=6.0),
     "clicks": lambda: run(lk.SparsePS(), lk.Problem("clicks")),
     "quadratic": lambda: run(lk.AsyncPS(learning_rate=0.1), lk.Problem("quadratic")),
     "crowd": lambda: run(lk.AsyncPS(), seconds=1.0, workers=30, faults=[lk.Slow("worker-2", 5, at=0.5)]),
     "ring": lambda: run(lk.RingAllReduce(), seconds=1.0),
     "buckets": lambda: run(lk.BucketedAllReduce(), bandwidth=1e5),
 }  # fmt: skip
-SUITED = {"decision_boundary": "moons", "hot_rows": "clicks", "stability": "quadratic", "progress": "ssp"}
+SUITED = {
+    "decision_boundary": "moons",
+    "hot_rows": "clicks",
+    "stability": "quadratic",
+    "progress": "ssp",
+    "noise_scale": "sync",
+}
 
 
 @pytest.fixture(scope="module")

@@ -160,7 +160,7 @@ class RowModel(Model):
         counters.computed = step + 1
         if not self.null and self.clip_norm is not None:  # missing rows are 0: this is the norm of the whole gradient
             clip_by_norm(values, self.clip_norm)
-        if not self.null and self.measures(step):
+        if self.measures(step):
             shift = rows_needed.table - self.network.bag.size
             _, *dense = self.network.layout.groups().values()
             layers = (slice(0, rows_needed.table), *(slice(s.start + shift, s.stop + shift) for s in dense))
