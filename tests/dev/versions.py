@@ -62,7 +62,7 @@ def install(folder: Path, python: Path, resolution: str, wheel: Path) -> Path:
     options = ["--no-build", "--python", within]
     extras = [word for extra in EXTRAS for word in ("--extra", extra)]
     call_uv("pip", "compile", *options, "--resolution", resolution, *extras, "pyproject.toml", "--output-file", needed)
-    call_uv("pip", "install", *options, "--requirements", needed, wheel)
+    call_uv("pip", "install", *options, "--compile-bytecode", "--requirements", needed, wheel)
     return within
 
 
