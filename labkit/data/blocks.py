@@ -15,8 +15,9 @@ import numpy as np
 
 from ..random_streams import BLOCK, data_stream
 from .checks import first_bad, label_error
-from .dataset import scale_of, weighted
+from .dataset import weighted
 from .mapped import standardised
+from .moments import Moments
 
 CLASSES = 10_000  # the most whose samples are counted
 
@@ -45,28 +46,18 @@ class HoldOut:
 class Survey:
     """Statistics of a range of blocks. The size of a survey does not depend on the number of rows.
 
-    rows, train: the numbers of rows and of training rows of each block. mean: (d,) float64, of the training rows, in a
-    regression (d + k,), with its k targets. m2: the same shape, the sum of their squared deviations from the mean. error: the
-    first error as (block, row in the block or None, description). labels: the number of training and of held-out rows of each
-    class, (2, classes); without columns if it is a regression, or has many classes. weight: the sum of the weights of the
-    training rows.
+    rows, train: the numbers of rows and of training rows of each block. moments: of the training rows, in a regression with
+    their k targets, (d + k,). error: the first error as (block, row in the block or None, description). labels: the number of
+    training and of held-out rows of each class, (2, classes); without columns if it is a regression, or has many classes.
+    weight: the sum of the weights of the training rows.
     """
 
     rows: tuple[int, ...]
     train: tuple[int, ...]
-    mean: np.ndarray
-    m2: np.ndarray
+    moments: Moments
     error: tuple[int, int | None, str] | None = None
     labels: np.ndarray = field(default_factory=lambda: np.zeros((2, 0), np.int64))
     weight: float = 0.0
-
-    @property
-    def n_train(self) -> int:
-        return sum(self.train)
-
-    def standard(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return (mean, scale) of the training rows, (d,) each."""
-        return self.mean, scale_of(self.mean, self.m2 / self.n_train)
 
 
 def survey(block: int, x: Any, y: Any, weights: Any, hold_out: HoldOut, standardize: bool) -> Survey:
@@ -75,21 +66,19 @@ def survey(block: int, x: Any, y: Any, weights: Any, hold_out: HoldOut, standard
     error = _first_error(x, y, weights, hold_out, standardize)
     train, test = hold_out.rows(block, len(x))
     classes = hold_out.classes or 0
-    moments = (x,) if hold_out.classes is not None else (x, y.reshape(len(y), -1))
-    width = sum(part.shape[1] for part in moments)
+    both = (x,) if hold_out.classes is not None else (x, y.reshape(len(y), -1))
     if error:
-        return Survey((len(x),), (len(train),), np.zeros(width), np.zeros(width), (block, *error))
+        none = np.zeros(sum(part.shape[1] for part in both))
+        return Survey((len(x),), (len(train),), Moments(0, none, none), (block, *error))
     counted = 0 < classes <= CLASSES
     labels = np.zeros((2, classes if counted else 0), np.int64)
     for found, rows in zip(labels, (train, test) if counted else ()):
         found += np.bincount(y[rows].astype(np.int64), minlength=classes)
-    if not len(train):
-        return Survey((len(x),), (0,), np.zeros(width), np.zeros(width), labels=labels)
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = np.concatenate([part[train].mean(axis=0, dtype=np.float64) for part in moments])
-        m2 = np.concatenate([part[train].var(axis=0, dtype=np.float64) for part in moments]) * len(train)
+        _, means, m2s = zip(*(Moments.of(part[train]) for part in both))
         weight = 0.0 if weights is None else float(weights[train].sum(dtype=np.float64))
-    return Survey((len(x),), (len(train),), mean, m2, labels=labels, weight=weight)
+    moments = Moments(len(train), np.concatenate(means), np.concatenate(m2s))
+    return Survey((len(x),), (len(train),), moments, labels=labels, weight=weight)
 
 
 def _first_error(
@@ -122,14 +111,10 @@ def merge(parts: list[Survey]) -> Survey:
 
 
 def _merge_two(a: Survey, b: Survey) -> Survey:
-    """Combine means and squared deviations of two samples: Chan, Golub, LeVeque, "Updating Formulae", 1979."""
-    total = max(a.n_train + b.n_train, 1)
     with np.errstate(over="ignore", invalid="ignore"):
-        step = b.mean - a.mean
-        mean = a.mean + step * (b.n_train / total)
-        m2 = a.m2 + b.m2 + step**2 * (a.n_train * b.n_train / total)
+        moments = a.moments.join(b.moments)
     labels = a.labels + b.labels if a.labels.shape == b.labels.shape else a.labels[:, :0]
-    return Survey(a.rows + b.rows, a.train + b.train, mean, m2, a.error or b.error, labels, a.weight + b.weight)
+    return Survey(a.rows + b.rows, a.train + b.train, moments, a.error or b.error, labels, a.weight + b.weight)
 
 
 def labels_of(block: int, y: Any, hold_out: HoldOut) -> np.ndarray:

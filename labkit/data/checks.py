@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import BadInput, nearest, shown
 from ..options import as_number, as_numbers
+from .mapped import MappedFile
 
 DTYPES = ("float32", "float64")
 
@@ -211,11 +212,11 @@ def _refuse_nonfinite(what: str, x: np.ndarray) -> None:
         raise BadInput(f"{what} is {value} at {where} (counted from 0); every value must be finite{missing}.")
 
 
-def check_features(what: str, x: Any) -> tuple[np.ndarray, tuple[int, ...]]:
+def check_features(what: str, x: Any, file: MappedFile | None = None) -> tuple[np.ndarray, tuple[int, ...]]:
     """Return `x` as an array (n, d), and the shape of a sample, () if it is a row.
 
-    x: (n, d), or samples of any shape, which are flattened row by row. Raises `BadInput` if the shape is another,
-    the array is empty, the dtype is not numeric, or a value is NaN or infinite (the message names the first such
+    x: (n, d), or samples of any shape, which are flattened row by row. `file`: in which x is. Raises `BadInput` if the shape is
+    another, the array is empty, the dtype is not numeric, or a value is NaN or infinite (the message names the first such
     value).
     """
     array = as_numbers(what, x)
@@ -229,7 +230,8 @@ def check_features(what: str, x: Any) -> tuple[np.ndarray, tuple[int, ...]]:
         raise BadInput(f"{what} is empty, shape {array.shape}; it needs at least one sample and one feature.")
     sample_shape = tuple(map(int, array.shape[1:])) if array.ndim > 2 else ()
     array = array.reshape(len(array), -1)
-    _refuse_nonfinite(what, array)
+    if file is None or not np.isfinite(file.bounds).all():
+        _refuse_nonfinite(what, array)
     return array, sample_shape
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from ..formatting import count_text
 from ..random_streams import HOLD_OUT, VALIDATION, data_stream
 from .checks import check_sample_weights
 from .mapped import MappedFile, MappedSamples, blocks, selected, standardised
+from .moments import Moments
 
 
 class Described:
@@ -354,13 +356,6 @@ def weighted(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return made
 
 
-def scale_of(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Return the standard deviation, or 1 where it is only rounding error, so that a constant feature is not amplified."""
-    deviation = np.sqrt(variance)
-    constant = deviation <= 64 * np.finfo(np.float64).eps * np.abs(mean)
-    return np.where(constant, 1.0, deviation)
-
-
 def changes(mean: np.ndarray | float, scale: np.ndarray | float) -> bool:
     """Return whether standardising with this mean and scale changes values."""
     return bool(np.any(mean) or np.any(np.not_equal(scale, 1.0)))
@@ -398,11 +393,9 @@ def build(
     target_scale: Any = 1.0
     with np.errstate(over="ignore", invalid="ignore"):
         if standardize:
-            mean = sum(x.sum(axis=0, dtype=np.float64) for _, x in train.blocks()) / train.samples
-            scale = scale_of(mean, sum(np.square(x - mean).sum(axis=0) for _, x in train.blocks()) / train.samples)
+            mean, scale = reduce(Moments.join, (Moments.of(x) for _, x in train.blocks())).standard()
         if standardize_targets and classes is None:
-            target_mean = y.mean(axis=0, dtype=np.float64)
-            target_scale = scale_of(target_mean, y.var(axis=0, dtype=np.float64))
+            target_mean, target_scale = Moments.of(y).standard()
         parts = [_standardised(part, mean, scale, dtype) for part in (train, test)]
         kind = dtype if classes is None else np.dtype(np.int64)
         targets = [
@@ -423,15 +416,14 @@ def _standardised(
     part: Subset, mean: np.ndarray, scale: np.ndarray, dtype: np.dtype[Any]
 ) -> tuple[np.ndarray | MappedSamples, bool]:
     """Return the part's x, standardised, read-only, and whether all values are finite. What is in a file stays there."""
-    x, finite = None if part.file else np.empty((part.samples, len(mean)), dtype), True
-    for places, values in part.blocks():
-        found = standardised(values, mean, scale, dtype)
-        finite = finite and bool(np.isfinite(found).all())
-        if x is not None:
-            x[places] = found
     if part.file is not None:
-        return MappedSamples(part.file, part.rows, mean, scale, dtype), finite
-    assert x is not None
+        # the largest values decide, because a larger value is never standardised to a smaller one
+        finite = np.isfinite(standardised(part.file.bounds, mean, scale, dtype)).all()
+        return MappedSamples(part.file, part.rows, mean, scale, dtype), bool(finite)
+    x, finite = np.empty((part.samples, len(mean)), dtype), True
+    for places, values in part.blocks():
+        x[places] = found = standardised(values, mean, scale, dtype)
+        finite = finite and bool(np.isfinite(found).all())
     x.flags.writeable = False
     return x, finite
 

@@ -329,7 +329,8 @@ def from_dask(
     seen = _survey_blocks(blocks, hold_out, standardize)
     if sample_weights is not None and not 0 < seen.weight < math.inf:
         raise BadInput("sample_weights: no training sample has a weight above 0, or their sum is infinite.")
-    mean, scale = seen.standard() if standardize else (np.zeros(len(seen.mean)), np.ones(len(seen.mean)))
+    n_train, columns = seen.moments.samples, len(seen.moments.mean)
+    mean, scale = seen.moments.standard() if standardize else (np.zeros(columns), np.ones(columns))
     width, shape = x.shape[1], tuple(int(length) for length in y.shape[1:])
     targets = (0.0, 1.0) if count is not None else (mean[width:].reshape(shape), scale[width:].reshape(shape))
     return DaskDataset(
@@ -342,14 +343,14 @@ def from_dask(
         hold_out=hold_out,
         blocks=blocks,
         lengths=seen.rows,
-        n_train=seen.n_train,
-        n_test=sum(seen.rows) - seen.n_train,
+        n_train=n_train,
+        n_test=sum(seen.rows) - n_train,
         offsets=tuple(accumulate(seen.train[:-1], initial=0)),
         target_shape=shape,
         about=f"{name}: {sum(seen.rows)} samples on a Dask cluster; source and licence are their owner's.",
         extra={"class_names": names} if names else {},
         class_counts=seen.labels if seen.labels.size else None,
-        mean_weight=None if sample_weights is None else seen.weight / seen.n_train,
+        mean_weight=None if sample_weights is None else seen.weight / n_train,
     )
 
 
@@ -416,11 +417,12 @@ def _raise_first_error(seen: Survey) -> None:
         block, row, text = seen.error
         place = f"row {sum(seen.rows[:block]) + row}" if row is not None else f"block {block}"
         raise BadInput(f"At {place} (counted from 0), {text}.")
-    held = sum(seen.rows) - seen.n_train
-    if seen.n_train < 1 or held < 1:
+    n_train = seen.moments.samples
+    held = sum(seen.rows) - n_train
+    if n_train < 1 or held < 1:
         raise BadInput(
-            f"Of {sum(seen.rows)} samples {held} are held out and {seen.n_train} remain; both need at least one "
+            f"Of {sum(seen.rows)} samples {held} are held out and {n_train} remain; both need at least one "
             "(more samples, or another test_fraction)."
         )
-    if not np.isfinite(seen.m2).all():
+    if not np.isfinite(seen.moments.m2).all():
         raise BadInput("Some values are too large to standardise in float64; scale them down.")

@@ -4,8 +4,9 @@ Every process maps the file itself; what is sent to it is the path, and which ro
 file that are in memory belong to the system, which takes them back when it needs memory. So data need memory for labels, for the
 order of the samples and for a mini-batch only.
 
-The file must stay as it is: samples are checked, and mean and deviation computed, once. Every read compares size and time of the
-last change (a microsecond). A process that finds another time, as that of a copy on another machine, compares the contents.
+The file is read twice when the data set is made: for the checks and the digest of its contents, and for mean and deviation. Then
+it must stay as it is. Every read compares size and time of the last change (a microsecond). A process that finds another time, as
+that of a copy on another machine, compares the contents.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,8 +36,6 @@ class MappedFile:
         try:
             self._state = self._found()
             self._array: np.ndarray | None = self._map(what)
-            with open(self.path, "rb") as file:
-                self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise BadInput(f"{what}: the file {shown(self.path)} cannot be read: {reason(error)}.") from None
 
@@ -49,6 +49,32 @@ class MappedFile:
             self.open("This process")
         assert self._array is not None
         return self._array
+
+    @cached_property
+    def _contents(self) -> tuple[str, np.ndarray]:
+        """The SHA-256 of the file, and the smallest and the largest value of each feature, (2, d). Reads the file, once."""
+        samples = self.array.reshape(len(self.array), -1)
+        step = max(1, BLOCK_VALUES // samples.shape[1])
+        digest, low, high = hashlib.sha256(), samples[0], samples[0]
+        with open(self.path, "rb") as file, np.errstate(invalid="ignore"):
+            digest.update(file.read(self._start))
+            for begin in range(0, len(samples), step):
+                block = samples[begin : begin + step]
+                digest.update(block.view(np.uint8).data)
+                low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
+            file.seek(self._start + samples.nbytes)
+            digest.update(file.read())
+        return digest.hexdigest(), np.stack([low, high])
+
+    @property
+    def sha256(self) -> str:
+        """Of the file, with the description of its array."""
+        return self._contents[0]
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """The smallest and the largest value of each feature, (2, d), of the numbers in the file; NaN if one of them is NaN."""
+        return self._contents[1]
 
     def open(self, who: str) -> None:
         """Map the file in this process, which messages call `who`. Raises `ClusterError` if there is no such file here."""
@@ -101,6 +127,7 @@ class MappedFile:
                 f"{what}: {shown(self.path)} holds its array column by column (Fortran order), so a sample is scattered over the "
                 f"file; write it row by row: np.save(path, np.ascontiguousarray({what}))."
             )
+        self._start: int = array.offset  # of the values, in the file
         return np.asarray(array)
 
     def _why_not(self, why: str) -> str:

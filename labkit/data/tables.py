@@ -181,9 +181,9 @@ def from_npy(
 ) -> Dataset:
     """Make a data set from a .npy file of samples, which stay in the file.
 
-    The file is mapped into memory and read once, for checks, mean and deviation. Then every mini-batch is read from it when it
-    is drawn, and standardised. So the samples may need more memory than there is; the targets, 16 to 40 bytes per sample, and
-    the held-out samples of the process that evaluates are in memory.
+    The file is mapped into memory and read twice, for checks, and for mean and deviation. Then every mini-batch is read from it
+    when it is drawn, and standardised. So the samples may need more memory than there is; the targets, 16 to 40 bytes per
+    sample, and the held-out samples of the process that evaluates are in memory.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ def _made(
     if not regression:
         y, y_test, words = _ids(y, y_test, names)
         classes = len(words) or classes
-    x, sample_shape = check_features("x", x)
+    x, sample_shape = check_features("x", x, files[0])
     if like is not None and x.shape[1] != like.features:
         raise BadInput(f"x has {x.shape[1]} features; what was given as like=... has {like.features}.")
     y, labelled = check_targets("y", y, len(x), classes, regression)
@@ -308,7 +308,7 @@ def _made(
         train, test = hold_out(x, y, fraction, seed, stratify)
         files[1] = files[0]
     else:
-        train, test = Subset.whole(x, y), _held_out(x, x_test, y, y_test, classes, labelled, regression)
+        train, test = Subset.whole(x, y), _held_out(x, x_test, files[1], y, y_test, classes, labelled, regression)
     train, test = train._replace(file=files[0]), test._replace(file=files[1])
     remark = ""
     if labelled and classes is None:
@@ -394,10 +394,11 @@ def _ids(y: Any, y_test: Any, names: tuple[str, ...]) -> tuple[Any, Any, tuple[s
 
 
 def _held_out(
-    x: np.ndarray, x_test: Any, y: np.ndarray, y_test: Any, classes: int | None, labelled: bool, regression: bool
-) -> Subset:
+    x: np.ndarray, x_test: Any, file: MappedFile | None, y: np.ndarray, y_test: Any, classes: int | None, labelled: bool,
+    regression: bool,
+) -> Subset:  # fmt: skip
     """Return the given test part. Raises `BadInput` unless it has the same kind and width as the training part."""
-    x_test, _ = check_features("x_test", x_test)
+    x_test, _ = check_features("x_test", x_test, file)
     if x_test.shape[1] != x.shape[1]:
         raise BadInput(f"x_test has {x_test.shape[1]} features and x has {x.shape[1]}; both must have the same number.")
     y_test, also_labelled = check_targets("y_test", y_test, len(x_test), classes, regression)

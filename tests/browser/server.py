@@ -29,20 +29,23 @@ QUIET = {"fetchNews": "false", "checkForUpdates": False}  # no news dialog over 
 class LabServer:
     """JupyterLab from the Python that runs the tests. `root` is its folder of notebooks, `url` where it listens.
 
-    It contacts no news server, reads no user settings, and accepts only requests with its token.
+    It contacts no news server, reads no user settings, and accepts only requests with its token. `command`: the module that
+    starts it, and arguments; `notebooks`: its folder of notebooks in the working folder. `opens`: the path below `url` that
+    the browser of a user would open.
     """
 
-    def __init__(self, folder: Path):
-        self.folder, self.root, self.log = folder, folder / "notebooks", folder / "jupyterlab.log"
+    def __init__(self, folder: Path, command: tuple[str, ...] = ("jupyterlab",), notebooks: str = ""):
+        self.folder, here, self.log = folder, folder / "notebooks", folder / "jupyterlab.log"
+        self.root = here / notebooks
         self.token, self._mark = secrets.token_hex(16), secrets.token_hex(16)
-        self.url = ""
+        self.url = self.opens = ""
         self.root.mkdir(parents=True)
         settings = folder / "settings" / "@jupyterlab" / "apputils-extension"
         settings.mkdir(parents=True)
         (settings / "notification.jupyterlab-settings").write_text(json.dumps(QUIET))
         self._process = subprocess.Popen(
-            self._command(),
-            cwd=self.root,
+            [sys.executable, "-m", *command, *self._options()],
+            cwd=here,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -63,18 +66,18 @@ class LabServer:
             for line in self._process.stdout or ():
                 log.write(line)
                 log.flush()
-                address = re.search(r"(http://127\.0\.0\.1:\d+/)lab\?token=", line)
+                address = re.search(r"(http://127\.0\.0\.1:\d+/)(lab\S*)\?token=", line)
                 if address and not self.url:
-                    self.url = address[1]
+                    self.opens, self.url = address[2], address[1]
                     self._listening.set()
         self._listening.set()
 
-    def _command(self) -> list[str]:
+    def _options(self) -> list[str]:
         options = ["--no-browser", "--expose-app-in-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
-        options += [f"--ServerApp.root_dir={self.root}", f"--IdentityProvider.token={self.token}"]
+        options += [f"--IdentityProvider.token={self.token}"]
         options += ["--LanguageServerManager.autodetect=False"]  # a language server would be left as a process
         root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        return [sys.executable, "-m", "jupyterlab", *options, *root]
+        return [*options, *root]
 
     def _environment(self) -> dict[str, str]:
         own = {

@@ -1,5 +1,6 @@
 """Ends of programs (exit, error, signal, fork): none of their processes remains."""
 
+import contextlib
 import os
 import pickle
 import signal
@@ -135,10 +136,11 @@ def test_no_process_survives_a_killed_program(tmp_path, stopped):
         tmp_path, f"fifo = {str(tmp_path / 'fifo')!r}\n" + textwrap.dedent(STATES), head=HEAD + COMPUTE
     ).until("up")
     workers = [child for child in program.children if child.ppid() != program.process.pid]
-    assert len(workers) == 10
+    assert len(workers) >= 10  # more if the frozen role and the one that is cut off were restarted meanwhile
     if stopped:
         for worker in workers:
-            worker.suspend()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.suspend()
     program.process.kill()
     program.end()
 

@@ -190,7 +190,7 @@ def test_data_that_do_not_fit_the_model(model, tmp_path):
             (lambda: second(FRAME.rename(columns={"b": "c"})), "no column in t.csv 'b'"),
             (lambda: second(FRAME.assign(kind="other")), "no class 'other'.*line 2, 'kind'"),
             (lambda: lk.from_arrays(FRAME[["a"]], FRAME.kind, like=model), "no column in x 'b'"),
-            (lambda: lk.from_arrays(FRAME, KIND + "er", like=model), "no class '"),
+            (lambda: lk.from_arrays(FRAME, np.char.add(KIND, "er"), like=model), "no class '"),
             (lambda: lk.from_arrays(X[:, :1], KIND, like=model), "x has 1 features; .* has 2"),
             (lambda: second(FRAME, header=False), "no header"),
             (lambda: second(FRAME.assign(c=1.0)[["a", "b", "c", "kind"]], like=plain), "3 features; .* has 2"),

@@ -1,7 +1,7 @@
 """What labkit uses of Dask that has no public interface. No other module uses private names of Dask.
 
-Tried with distributed 2025.4.0 (the oldest version that labkit accepts) and 2026.8.0: `python -m tests.dev.dask_versions`
-makes an environment with the oldest and one with the newest version, and runs the tests of this module and some runs in both.
+Tried with distributed 2025.4.0 (the oldest version that labkit accepts) and 2026.8.0: `python -m tests.dev.versions`
+runs the tests of this module, and runs on processes, with the oldest and the newest version.
 """
 
 from __future__ import annotations

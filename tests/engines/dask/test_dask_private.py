@@ -1,6 +1,6 @@
 """What labkit uses of Dask without a public interface exists in this version of Dask, and is used in one module only.
 
-`python -m tests.dev.dask_versions` runs this with the oldest and the newest version of Dask that labkit accepts.
+`python -m tests.dev.versions` runs this with the oldest and the newest version of Dask that labkit accepts.
 """
 
 import ast

@@ -1,0 +1,25 @@
+"""The first command of the README: `labkit lab` opens the start notebook, and its first cell shows a lab that runs."""
+
+from __future__ import annotations
+
+from labkit.cli.notebooks import COPY_FOLDER, FIRST
+from tests.browser.page import Notebook
+from tests.browser.server import LabServer
+
+
+def test_labkit_lab_opens_the_start_notebook_and_its_first_cell_runs_a_lab(tmp_path, context, pictures):
+    server = LabServer(tmp_path / "home", ("labkit", "lab", "--"), COPY_FOLDER)
+    try:
+        assert server.opens == f"lab/tree/{FIRST}"
+        page = Notebook(server, context, FIRST, pictures, whole=True)
+        first = page.cells.index("code")
+        page.run(first)
+        page.lab(first).wait_for()
+        page.await_panels(least=5)
+        page.screenshot("first-command")
+        assert page.errors == []
+        page.kernel("lab.close()\n0")
+        page.close()
+    finally:
+        left = server.close()
+    assert left == []
