@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ..errors import BadInput, LabkitError, shown
@@ -11,7 +9,7 @@ from ..models.check import ROWS, Checks
 from ..models.model_objective import ModelObjective
 from ..models.numpy_model import Array
 from ..problem import Problem
-from .graded_model import LOSS_OF_SCORES, GradedModel
+from .graded_model import LOSS_OF_SCORES, graded
 from .testing import BEFORE_HINT, SubmissionFailed, UnexpectedValue
 
 
@@ -37,15 +35,15 @@ def check_model(problem: Problem, seed: int = 0) -> None:
     """
     if problem.model is None:
         raise BadInput(f"course.check_model({shown(problem)}): give a problem with a model.")
-    model = GradedModel(problem.model)
+    problem = graded(problem)
     try:
-        objective = replace(problem, model=model).objective()
+        objective = problem.objective()
         assert isinstance(objective, ModelObjective)
         checks = Checks(objective, *_samples(problem, seed), seed, _Mark(), loss_of_scores=True)
         checks.carry_out(without=("sending", "threads"))
     except LabkitError as error:
         raise SubmissionFailed(str(error)) from None
-    print(f"{model._title}: its gradient is the derivative of the loss")
+    print(f"{objective.name}: its gradient is the derivative of the loss")
 
 
 def _samples(problem: Problem, seed: int) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -29,7 +29,7 @@ from ..trace import ledger, updates
 from ..trace.query import computed_by_worker, iterations, staleness_in_order, training_bytes
 from ..trace.schema import seconds
 from ..trace.trace import Trace
-from .graded_model import GradedModel
+from .graded_model import graded
 
 # The text before a hint. It has a no-break space, which `repr` escapes, so that no value of a student's can contain this text.
 BEFORE_HINT = " was expected:\xa0"
@@ -223,9 +223,9 @@ def trial(
     run = None
     virtual = SimulatedCluster(workers=workers, servers=servers, **{"compute": 0.1} | cluster)
     problem = problem or small_problem(seed)
+    if problem.model is not None:
+        problem = graded(problem, compared=seed)
     try:
-        if problem.model is not None:
-            problem = replace(problem, model=GradedModel(problem.model, verified=seed))
         strategy = strategy if isinstance(strategy, Strategy) else strategy()
         run = train(problem, strategy, virtual, Budget(updates=updates), seed=seed)
         patience = _patience(virtual, updates)

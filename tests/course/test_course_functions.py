@@ -13,6 +13,7 @@ import pytest
 import labkit as lk
 from labkit import course
 from tests.course.unusual_values import Number, Op
+from tests.models.own_models import CNN
 
 SLOW = {"worker-0": 4, "worker-1": 2}
 
@@ -78,6 +79,30 @@ class TestFailedTrial:
         assert trial.deadlock
         with pytest.raises(course.CheckFailed, match="The run with two workers failed: deadlock after"):
             trial.check("two workers")
+
+
+DATA = {
+    "plain": lk.from_arrays(np.eye(64), np.arange(64) % 2),
+    "weighted": lk.from_arrays(np.eye(64), np.arange(64) % 2, sample_weights=np.ones(64)),
+}
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "uses", "message"),
+    [
+        ("weighted", {"dtype": "float64"}, "check and trial", "without sample_weights"),
+        ("plain", {"dtype": "float64", "class_weights": "balanced"}, "check and trial", "without class_weights"),
+        ("plain", {"dtype": "float32"}, "trial", 'trained with dtype="float64"'),
+    ],
+)
+def test_a_problem_with_which_no_model_is_graded_is_a_mistake_of_the_tests(data, options, uses, message):
+    """The error is not a `CheckFailed`, which would cost the student points."""
+    problem = lk.Problem(DATA[data], model=CNN(), **options)
+    if "check" in uses:
+        with pytest.raises(lk.BadInput, match=message):
+            course.check_model(problem)
+    with pytest.raises(lk.BadInput, match=message):
+        course.trial(lk.SyncPS(), problem=problem)
 
 
 class TestLikelyMistake:

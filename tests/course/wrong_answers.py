@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a row stays a line)
-"""Typical wrong answers to the six assignments: the points that each loses, and what the hint says about it.
+"""Typical wrong answers to the assignments: the points that each loses, and what the hint says about it.
 
 A row of `WRONG` is (the misunderstanding, solution cell, replacements in the reference notebook's answer, lost points (or those
 possible in the variants), a regular expression for the hint) and, if the answer is this mistake in some variants only, the values of these variants. Each answer has one
@@ -87,6 +87,18 @@ SHIFTED = "shifted = logits - logits.max(1, keepdims=True)"
 FIRST = "activation_backward(a, da)"
 AHEAD = """{"1f1b": stages - 1 - stage, "gpipe": micro_batches, "eager": 2 * (stages - 1 - stage)}[V["schedule"]]"""
 
+OF_ALL = 'V["reduce"] == "mean" else gradients\n    return sum(parts) / sum(samples)'
+ASKED = 'return {"step": exchanged, "waiting": waiting, "hidden": sum(exchange) - waiting}[V["asked"]]'
+HIDDEN = 'hidden = {"tanh": np.tanh(z), "relu": np.maximum(z, 0), "softplus": np.logaddexp(0, z)}[V["activation"]]'
+AT_HIDDEN = 'slope = {"tanh": 1 - hidden**2, "relu": hidden > 0, "softplus": 1 - np.exp(-hidden)}[V["activation"]]'
+OTHER = '[{"tanh": "softplus", "relu": "tanh", "softplus": "relu"}[V["activation"]]]'
+ROW = 'hidden.reshape(len(x), len(p["output.weight"]))'
+BY_CHANNEL = (
+    (f"return hidden, {ROW} @", "return hidden, hidden.swapaxes(1, 2).reshape(len(x), -1) @"),
+    (f"{ROW}.T @ d", "hidden.swapaxes(1, 2).reshape(len(x), -1).T @ d"),
+    (".reshape(hidden.shape) *", ".reshape(hidden.swapaxes(1, 2).shape).swapaxes(1, 2) *"),
+)
+
 
 def instead(old, new):
     """One replacement."""
@@ -125,6 +137,20 @@ def bubble(slots="stages - 1", share="micro_batches + stages - 1", ratio="micro_
         BUBBLE,
         f'return ({slots}) * {{"share": 1 / ({share}), "ratio": 1 / ({ratio}), "seconds": tf + tb}}[V["bubble"]]',
     )
+
+
+def combined(new):
+    """The gradient of all samples, in terms of `each` (means), `added` (sums over a worker's samples) and `given` (as they are)."""
+    lines = """each = [g if V["reduce"] == "mean" else g / n for n, g in zip(samples, gradients)]
+    added = [n * g for n, g in zip(samples, each)]
+    given, workers = gradients, len(samples)
+    return """
+    return instead("return sum(parts) / sum(samples)", lines + new)
+
+
+def seconds_of(step):
+    """What was asked for, if a step ends after `step` seconds."""
+    return instead("waiting = exchanged - computed", f"exchanged = {step}\n    waiting = exchanged - computed")
 
 
 MEANS, F1B, SHARE, REPLY = {"reduce": "mean"}, {"schedule": "1f1b"}, {"bubble": "share"}, {"gate": "reply"}
@@ -307,6 +333,56 @@ WRONG = {
         ("a percentage", "q3", instead(BUBBLE, "return 100 * (stages - 1) / (micro_batches + stages - 1)"), 3, "percentage"),
         ("exchanged", "q3", instead(BUBBLE, "return (micro_batches - 1) / (micro_batches + stages - 1)"), 3, "exchanged"),
         ("four stages in the bubble", "q3", bubble("3 if stages > 1 else 0", "micro_batches + 3"), 3, "hard-coded"),
+    ],
+    "07": [
+        ("no activation", "q1", instead(HIDDEN, "hidden = z") + instead(AT_HIDDEN, "slope = 1"), 3, "activation is missing"),
+        ("another activation", "q1", tuple((old, old.replace('[V["activation"]]', OTHER)) for old in (HIDDEN, AT_HIDDEN)), 3, "that is the"),
+        ("channels first", "q1", BY_CHANNEL, 3, "channels of a square are next to each other"),
+        ("no biases", "q1", (('+ p["filter.bias"]', ""), ('@ p["output.weight"] + p["output.bias"]', '@ p["output.weight"]'), ("d.sum(axis=0)", "0"), ("dz.sum(axis=(0, 1))", "0")), 3, "both biases are missing"),
+        ("no bias of the filters", "q1", instead('+ p["filter.bias"]', "") + instead("dz.sum(axis=(0, 1))", "0"), 3, "bias of the filters is missing"),
+        ("no bias of the output, but its gradient", "q1", instead('@ p["output.weight"] + p["output.bias"]', '@ p["output.weight"]'), 10, "bias of the output layer is missing"),
+        ("no bias in the scores only", "q1", instead("layers(p, x)[1]", 'layers(p, x)[1] - p["output.bias"]'), 10, "bias of the output layer is missing"),
+        ("probabilities", "q1", instead("return self.layers(p, x)[1]", "e = np.exp(self.layers(p, x)[1])\n        return e / e.sum(axis=1, keepdims=True)"), 10, "these are probabilities"),
+        ("eight channels", "q1", instead(f"return hidden, {ROW}", "return hidden, hidden.reshape(len(x), 32)") + instead(f"{ROW}.T", "hidden.reshape(len(x), 32).T"), 7, "cannot reshape"),
+        ("a sum", "q1", instead("        d /= len(x)\n", "") + instead("[rows, y]).mean()", "[rows, y]).sum()"), 7, r"does not return the mean .*Divide the sums by len\(x\)"),
+        ("a sum for the gradient", "q1", instead("        d /= len(x)\n", ""), 7, r"the loss is, but the gradient differs.*Divide the sums by len\(x\)"),
+        ("a sum for the loss", "q1", instead("[rows, y]).mean()", "[rows, y]).sum()"), 7, r"does not return the mean .*Divide the sums by len\(x\)"),
+        ("divided twice", "q1", instead("d.sum(axis=0)", "d.mean(axis=0)"), 7, r"does not return the mean .*the gradient differs"),
+        ("no gradient of a bias", "q1", instead('        g["filter.bias"][...] = dz.sum(axis=(0, 1))\n', ""), 7, "has left filter.bias.* out.*Write to every array"),
+        ("added", "q1", instead('g["output.weight"][...] =', 'g["output.weight"][...] +='), 7, "has left output.weight.* out.*Write to every array in place"),
+        ("replaced", "q1", instead('g["filter.weight"][...] =', 'g["filter.weight"] ='), 7, "has left filter.weight.* out.*only replaces the entry"),
+        ("samples changed", "q1", instead("hidden, scores = self", "x /= 2\n        hidden, scores = self"), 7, "must not be changed: write to g only"),
+        ("parameters changed", "q1", instead("        return (np.log", '        for name in g:\n            p[name][...] -= 0.1 * g[name]\n        return (np.log'), 7, "must not be changed: write to g only"),
+        ("mean over the squares", "q1", instead("dz.sum(axis=(0, 1))", "dz.mean(axis=1).sum(axis=0)"), 7, "wrong at filter.bias.*has to write the derivative"),
+        ("one square", "q1", instead("squares(x), dz)", "squares(x)[:, :1], dz[:, :1])"), 7, "wrong at filter.weight.*has to write the derivative"),
+        ("activation not differentiated", "q1", instead(".reshape(hidden.shape) * slope", ".reshape(hidden.shape)"), 7, "wrong at filter.*has to write the derivative"),
+        ("differentiated at its output", "q1", instead(AT_HIDDEN, 'slope = {"tanh": 1 - np.tanh(hidden) ** 2, "relu": hidden > 0.5, "softplus": 1 / (1 + np.exp(-hidden))}[V["activation"]]'), 7, "wrong at filter.*has to write the derivative"),
+        ("no 1 at the label", "q1", instead("        d[rows, y] -= 1\n", ""), 7, "wrong at.*has to write the derivative"),
+        ("the wrong sign", "q1", instead("d /= len(x)", "d /= -len(x)"), 7, "wrong at.*has to write the derivative"),
+        ("momentum", "q1", (("    def scores", "    last = {}\n\n    def scores"), ("        return (np.log", "        for name in g:\n            g[name][...] = self.last[name] = 0.9 * self.last.get(name, 0) + g[name]\n        return (np.log")), 7, "two calls of gradient.*must keep nothing between calls"),
+        ("exp of a thousand", "q1", instead(" - scores.max(axis=1, keepdims=True)", ""), 4, "subtract the largest score of each sample"),
+        ("the largest score of all", "q1", instead("scores.max(axis=1, keepdims=True)", "scores.max()"), 4, "subtract the largest score of each sample"),
+        ("small probabilities cut off", "q1", instead("d[rows, y] -= 1", "d = np.clip(d, 1e-12, 1)\n        d[rows, y] -= 1"), 4, "do not cut off"),
+        ("mean of means", "q2", combined("sum(each) / workers"), 3, "different numbers of samples|weights all workers equally"),
+        ("mean of what is given", "q2", combined("sum(given) / workers"), 3, "have different numbers of samples"),
+        ("weighted by the number of workers", "q2", combined("sum(given) / sum(samples)"), 3, "must be weighted by its number of samples", MEANS),
+        ("weighted twice", "q2", combined("sum(n * g for n, g in zip(samples, given)) / sum(samples)"), 3, "its number of samples is in it already", {"reduce": "sum"}),
+        ("a sum of the gradients", "q2", combined("sum(given)"), 3, "that is a sum"),
+        ("a sum over all samples", "q2", combined("sum(added)"), 3, "divide by the number of all samples"),
+        ("divided by the workers", "q2", combined("sum(n * g for n, g in zip(samples, given)) / workers"), 3, "not of workers"),
+        ("divided by the workers, too", "q2", combined("sum(added) / sum(samples) / workers"), 3, "do not divide by the number of workers"),
+        ("three workers", "q2", combined("(added[0] + added[1] + added[2]) / sum(samples)"), 3, "any number of workers|index out of range"),
+        ("after the backward pass", "q3", seconds_of("sum(backward) + sum(exchange)"), 3, "begin during the backward pass"),
+        ("at the same time", "q3", seconds_of("max(sum(backward[: i + 1]) + exchange[i] for i in range(len(backward)))"), 3, "one exchange at a time"),
+        ("before they are computed", "q3", seconds_of("backward[0] + sum(exchange)"), 3, "must be computed before"),
+        ("all but the last are hidden", "q3", seconds_of("sum(backward) + exchange[-1]"), 3, "not only the exchange of the last"),
+        ("the larger of both", "q3", seconds_of("max(sum(backward), sum(exchange))"), 3, "without gaps"),
+        ("first layer first", "q3", instead("computed = exchanged = 0", "backward, exchange = backward[::-1], exchange[::-1]\n    computed = exchanged = 0"), 3, "begin with the last layer"),
+        ("the end of the step", "q3", instead(ASKED, "return exchanged"), 3, "time of the whole step", {"asked": ("waiting", "hidden")}),
+        ("the wait", "q3", instead(ASKED, "return waiting"), 3, "waits after the backward pass", {"asked": ("step", "hidden")}),
+        ("what is hidden", "q3", instead(ASKED, "return sum(exchange) - waiting"), 3, "is hidden", {"asked": ("step", "waiting")}),
+        ("the backward pass", "q3", instead(ASKED, "return computed"), 3, "time of the backward pass|without gaps"),
+        ("all exchanges", "q3", instead(ASKED, "return sum(exchange)"), 3, "time of all exchanges|without gaps|begin during"),
     ],
 }  # fmt: skip
 

@@ -106,7 +106,7 @@ def test_shares_in_proportion_to_what_was_measured(cluster):
     assert min(speeds) > 0
 
 
-def test_a_calibration_measures_hosts_and_the_bandwidth_of_their_links(cluster):
+def test_a_calibration_with_a_users_model_measures_hosts_and_the_bandwidth_of_their_links(cluster):
     """The last test: the links stay limited."""
     client = cluster.client
     try:
@@ -114,11 +114,16 @@ def test_a_calibration_measures_hosts_and_the_bandwidth_of_their_links(cluster):
             host.limit("100mbit")
     except RuntimeError as error:
         pytest.skip(str(error))
-    client.do("found = lk.calibrate(cluster, lk.Problem('digits', hidden=(128,)), 2.0, progress=False)")
+    client.do("from tests.models.own_models import CNN")
+    client.do("problem = lk.Problem('digits', model=CNN(channels=32))")
+    client.do("found = lk.calibrate(cluster, problem, 2.0, progress=False)")
+    size = client.ask("problem.objective().size")
+    assert client.ask(f"found.costs.gradient({size}, 32)") > 0
+    assert client.ask("found.model") == "CNN(channels=32, image=(8, 8))"
     assert client.ask("found.costs.hosts") == 3
     assert client.ask("len(found.costs.speeds)") == 3
     # without the limit it is more than tenfold, and the kernel keeps to it; on a busy machine less may be measured
     assert 0.1 * RATE < client.ask("found.bandwidth") < 1.5 * RATE
     assert client.ask("found.cluster(4, 1).bandwidth == found.bandwidth")
-    assert client.ask("found.costs.receive(38440)") < 38440 / RATE  # measured within a host
+    assert client.ask(f"found.costs.receive({4 * size})") < 4 * size / RATE  # measured within a host
     assert any("share cores" in doubt for doubt in client.ask("found.doubts"))  # too few Dask workers on each host

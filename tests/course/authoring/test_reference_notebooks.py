@@ -1,4 +1,4 @@
-"""The six reference notebooks: full points for right answers in every tested variant, and none for unchanged answers.
+"""The reference notebooks: full points for right answers in every tested variant, and none for unchanged answers.
 
 Each reference notebook runs once with nbval. Variants are graded by the same code with the rebuilt cells run in
 this process, which saves a kernel each.
@@ -21,6 +21,7 @@ from labkit.course.grading.rebuild import rebuild, solutions_as_answers
 from labkit.course.schema import parse
 from labkit.course.variants import digest
 from tests.course.sharing import run_here, submission
+from tests.course.wrong_answers import WRONG
 
 REFERENCES = sorted((Path(__file__).parents[1] / "reference_notebooks").glob("*.ipynb"))
 ASSIGNMENTS = Path(__file__).parents[3] / "notebooks" / "assignments"
@@ -80,8 +81,8 @@ def full(reference):
     return {question: row["points"] for question, row in points_by_question(reference).items() if row["points"]}
 
 
-def test_there_are_six_reference_notebooks():
-    assert len(REFERENCES) == 6
+def test_every_reference_notebook_has_typical_wrong_answers():
+    assert [path.name[:2] for path in REFERENCES] == sorted(WRONG)
 
 
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)

@@ -1,4 +1,4 @@
-"""The releases of the six reference notebooks in several variants: content of the two files, metadata for nbgrader."""
+"""The releases of the reference notebooks in several variants: content of the two files, metadata for nbgrader."""
 
 import json
 import re
