@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import os
 import signal
 import socket
 import threading
@@ -9,6 +10,7 @@ import threading
 import pytest
 
 import labkit as lk
+from labkit.engines.dask.cluster import backends
 from tests.dask.helpers import (
     MOONS,
     addresses,
@@ -59,8 +61,9 @@ def test_a_target_that_is_no_cluster_is_refused(target):
 
 
 @pytest.mark.slow
-def test_what_is_no_scheduler_is_refused(cluster):
+def test_what_is_no_scheduler_is_refused(cluster, monkeypatch):
     """There is no such host; nothing listens; a listener never answers; it is another server; it is a Dask worker."""
+    monkeypatch.setattr(backends, "REACH_S", 0.5)
 
     def chatter():
         with contextlib.suppress(OSError):
@@ -197,6 +200,8 @@ class Nowhere:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Nowhere())
+for name in [name for name in sys.modules if name.split(".")[0] == "labkit"]:  # of the fork server
+    del sys.modules[name]
 """
 OTHER = """
 import importlib.metadata as metadata
@@ -239,11 +244,11 @@ def test_a_scheduler_by_its_address_with_a_frozen_worker_and_its_end(tmp_path):
             usable(other)
             assert plugins(other.client) == {}
         for _ in range(2):
-            processes[1].send_signal(signal.SIGSTOP)
+            os.kill(processes[1].pid, signal.SIGSTOP)
             with pytest.raises(lk.ClusterError, match="has 3 Dask workers that answer; 1 more do not answer"):
                 cluster.open()
             usable(cluster.resized(workers=1))
-            processes[1].send_signal(signal.SIGCONT)
+            os.kill(processes[1].pid, signal.SIGCONT)
             cluster.open()
         run = endless(cluster)
         all_at_once(run, processes[0].kill)
