@@ -50,7 +50,9 @@ class Cluster:
     def __init__(self, network: Network, folder: Path, each: int):
         self.network, self.folder = network, folder
         names = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
-        self._env = {**names, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        # the processes of a host are forked from one that has imported their modules
+        forks = {"DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": "forkserver"}
+        self._env = {**names, **forks, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         self.address = f"tcp://{network.head.address}:{PORT}"
         self._dask(network.head, "scheduler", "--host", network.head.address, "--port", str(PORT), "--no-dashboard")
         for host in network.hosts:
@@ -109,9 +111,9 @@ def hosts(network: Network) -> list[Host]:
     return network.hosts
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three hosts with two Dask workers each. For tests that do not change it."""
+    """Three hosts with two Dask workers each. For tests that leave it as it was: each link that they close is open again."""
     with Network(3) as network:
         yield Cluster(network, tmp_path_factory.mktemp("multihost"), 2)
 
