@@ -50,9 +50,7 @@ class Cluster:
     def __init__(self, network: Network, folder: Path, each: int):
         self.network, self.folder = network, folder
         names = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
-        # the processes of a host are forked from one that has imported their modules
-        forks = {"DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": "forkserver"}
-        self._env = {**names, **forks, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        self._env = {**names, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         self.address = f"tcp://{network.head.address}:{PORT}"
         self._dask(network.head, "scheduler", "--host", network.head.address, "--port", str(PORT), "--no-dashboard")
         for host in network.hosts:
