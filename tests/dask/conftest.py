@@ -8,7 +8,7 @@ import labkit as lk
 
 @pytest.fixture(scope="session", autouse=True)
 def _forked_workers():
-    """Fork the workers of a `LocalCluster` of Dask, too: to import its modules takes each two seconds of a core."""
+    """Fork the workers of a `LocalCluster` of Dask, too: the imports of each take more than half a second of a core."""
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         yield
 

@@ -188,7 +188,7 @@ def scheduler_and_workers(folder, workers, preload=None):
 
 
 def _dask(what, *arguments):
-    """Forked, because a program that imports these modules needs two seconds of a core until it serves."""
+    """Forked: the imports of a program take more than half a second of a core."""
     process = multiprocessing.get_context("forkserver").Process(target=_serve, args=(what, arguments))
     process.start()
     return process
