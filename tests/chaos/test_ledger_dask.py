@@ -24,6 +24,7 @@ from tests.dask.helpers import nothing_left
 WHOLE = os.environ.get("LABKIT_TESTS") == "whole"
 
 
+@pytest.mark.slow
 def test_drops_lost_with_a_server_do_not_count_as_applied(dask_processes, tmp_path):
     """A checkpoint holds the last step applied of every worker. The drops before it, if they were never reported, must be in
     it, too: else the ledger counts them as applied.

@@ -117,7 +117,7 @@ def test_the_registry_begins_with_nine_and_has_each_strategy_once():
     assert {name: type(case.strategy) for name, case in CASES.items()} == STRATEGIES
 
 
-@over("case", CASES, quick=CASES)
+@over("case", CASES, quick=FIRST, slow=[name for name in CASES if name not in FIRST])
 def test_one_run_of_every_strategy(engine, case):
     run = engine.wait(case.problem, case.strategy, case.limit(case.budget), case.workers, case.servers, time=0.005)
     stopped_after(run, UPDATES, case.gradients, case.budget, case.whole)

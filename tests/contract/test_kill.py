@@ -40,11 +40,11 @@ def test_a_killed_process_comes_back_and_the_run_goes_on(engine, role):
     closed(run)
 
 
-@over("strategy", {"sync": lk.SyncPS(), "ring": lk.RingAllReduce()}, slow=["sync"])
+@over("strategy", {"sync": lk.SyncPS(), "ring": lk.RingAllReduce()})
 def test_a_waiting_run_names_the_awaited_role_and_can_be_stopped(engine, strategy):
+    """On processes: `tests/dask/test_recovery.py`."""
     run = begun(engine, strategy).kill("worker-0", restart=False)
-    if engine.simulated:
-        run.advance(0.1)  # to wait for more would end the run: nothing can happen any more
+    run.advance(0.1)  # to wait for more would end the run: nothing can happen any more
     run.wait_for("waits")
     assert [str(m) for m in run.trace.events if m.kind == "waits"] == ["waits for worker-0, which was killed"]
     assert not run.done

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from tests.contract.engines import slow_on_processes
 from tests.contract.statements import closed
 from tests.models.own_models import CNN, Dropout, StagedMLP
 
@@ -19,6 +20,7 @@ def test_a_model_is_trained(engine, strategy):
         np.testing.assert_allclose(run.result().parameters, other.result().parameters, rtol=0, atol=1e-10)
 
 
+@slow_on_processes
 def test_random_numbers_of_a_model_are_those_of_virtual_time(engine):
     problem = lk.Problem("digits", model=Dropout(), dtype="float64")
     run = engine.wait(problem, lk.RingAllReduce(), lk.Budget(updates=30))

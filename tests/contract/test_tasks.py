@@ -334,6 +334,7 @@ class Communicates(Script):
             ctx.communication(-1)
 
 
+@slow_on_processes
 def test_a_communication_without_tasks_is_exposed(engine):
     trace = engine.wait(QUADRATIC, Communicates(), LIMIT, workers=2).trace
     assert trace.column("communications", "number").tolist() == [7, 7]

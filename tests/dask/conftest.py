@@ -1,8 +1,16 @@
 """The shared cluster as this suite uses it, and runs on it."""
 
+import dask
 import pytest
 
 import labkit as lk
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_workers():
+    """Fork the workers of a `LocalCluster` of Dask, too: the imports of each take more than half a second of a core."""
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
+import importlib
+import multiprocessing
 import os
 import socket
-import subprocess
-import sys
 import threading
 
 import psutil
@@ -171,7 +171,7 @@ def free_port():
 
 @contextlib.contextmanager
 def scheduler_and_workers(folder, workers, preload=None):
-    """`dask scheduler` and `dask worker` processes, as a user would start them: (address, processes)."""
+    """`dask scheduler` and `dask worker` in processes of their own: (address, processes)."""
     address = f"tcp://127.0.0.1:{free_port()}"
     started = [_dask("scheduler", "--host", "127.0.0.1", "--port", address.rpartition(":")[2], "--no-dashboard")]
     options = ["--preload", str(preload)] if preload else []
@@ -184,9 +184,17 @@ def scheduler_and_workers(folder, workers, preload=None):
     finally:
         for process in started:
             process.kill()
-            process.wait()
+            process.join()
 
 
 def _dask(what, *arguments):
-    command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments]
-    return subprocess.Popen(command, env=path_of_labkit(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    """Forked: the imports of a program take more than half a second of a core."""
+    process = multiprocessing.get_context("forkserver").Process(target=_serve, args=(what, arguments))
+    process.start()
+    return process
+
+
+def _serve(what, arguments):
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    importlib.import_module(f"distributed.cli.dask_{what}").main(arguments)

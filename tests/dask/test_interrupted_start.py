@@ -45,7 +45,7 @@ if __name__ == "__main__":
 MODULES = [10, 50, 100, 300, 500, 700, 900, 1100, 1300]  # of 1400
 
 
-@pytest.mark.sample(slow=5)
+@pytest.mark.sample(slow=3)
 @pytest.mark.parametrize("number", MODULES)
 def test_an_interrupted_import(number, tmp_path):
     script = tmp_path / "script.py"

@@ -79,13 +79,20 @@ def test_a_limited_worker_does_not_block_the_others(small, started):
     assert [event.bandwidth for event in events(run, "limited")] == [1000.0, None]
 
 
-def test_a_group_restarts_while_messages_wait_for_the_bandwidth(small, started):
-    run = started(lk.RingAllReduce(), on=small, budget=lk.Budget(updates=60), faults=["limit:worker:100kB/s"])
+def test_a_group_restarts_while_messages_wait_for_the_bandwidth(cluster, started):
+    """Replicas begin again together, from what the others have."""
+    on = cluster.resized(workers=3, pace=0.01, heartbeat_timeout=60.0)
+    run = started(lk.RingAllReduce(), on=on, budget=lk.Budget(updates=60), faults=["limit:worker:100kB/s"])
     further(run, 5)
     run.kill("worker-1")
     run.wait_for("restarted", "worker-1")
-    run.limit("worker-0", None).limit("worker-1", None).wait()
+    assert events(run, "group restarted")
+    for worker in ("worker-0", "worker-1", "worker-2"):
+        run.limit(worker, None)
+    run.wait()
     assert (run.stopped_by, updates(run)) == ("updates", 60)
+    assert run.trace.ending["lost"] == []
+    assert run.trace.ending["lost_instances"] == [[run.plan.role_ids["worker-1"], 0]]
     closes(run)
 
 

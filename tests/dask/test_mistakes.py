@@ -12,6 +12,7 @@ from typing import ClassVar
 import pytest
 
 import labkit as lk
+from labkit.engines.dask.client import shutdown
 from labkit.engines.dask.client.recovery_events import InternalError
 from tests.dask.helpers import addresses, closes, further, nothing_left, released, usable
 
@@ -215,12 +216,14 @@ def test_the_end_waits_for_work_that_cannot_be_interrupted(cluster, started, tmp
 
 
 @pytest.mark.slow
-def test_work_that_does_not_end_counts_as_lost(cluster, started, tmp_path):
+def test_work_that_does_not_end_counts_as_lost(cluster, started, tmp_path, monkeypatch):
+    """The other roles may be late, too, on a busy machine: the limit is short."""
+    monkeypatch.setattr(shutdown, "SHUTDOWN_S", 1.0)
     run = started(Occupied(path=str(tmp_path / "end")))
     run.wait_for(lambda run: len(os.listdir(tmp_path)) == 2)  # both compute
     run.stop()
     assert run.stopped_by == "user"
-    assert run.trace.ending["lost"] == ["worker-0", "worker-1"]
+    assert {"worker-0", "worker-1"} <= set(run.trace.ending["lost"])
     closes(run)
     assert run.summary()["accuracy"] is not None
     (tmp_path / "end").touch()

@@ -11,7 +11,7 @@ import pytest
 from tests.dask.helpers import path_of_labkit
 
 resource = pytest.importorskip("resource")
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 MARK = "LABKIT_TEST_FEW_FILES"  # in the environment of every process of that program
 PROGRAM = """
     import resource

@@ -1,7 +1,8 @@
 """Processes are killed, frozen and cut off; the run reaches its budget, and its ledger balances.
 
-One test for each trigger of the lifecycle of a role, and for each way of recovery. Any sequence of these, at any time, with
-orders that get lost, is tested without processes in `tests/engines/dask/client/test_recovery_policy.py`.
+One test for each trigger of the lifecycle of a role, and for each way of recovery (replicas of a ring begin again together in
+`test_link_faults.py`). Any sequence of these, at any time, with orders that get lost, is tested without processes in
+`tests/engines/dask/client/test_recovery_policy.py`.
 """
 
 import os
@@ -143,6 +144,7 @@ def test_a_server_costs_what_it_applied_since_its_checkpoint(cluster, started):
     assert run.trace.instances[1 + 5].version == 200
 
 
+@pytest.mark.slow
 def test_the_roles_of_a_lost_process_are_restarted_together_and_the_chief_has_what_it_had_evaluated(small, started):
     run = further(started(lk.SyncPS(chief_works=True), on=small), 20)
     run.kill("chief")
@@ -157,6 +159,7 @@ def test_the_roles_of_a_lost_process_are_restarted_together_and_the_chief_has_wh
     assert run.result()
 
 
+@pytest.mark.slow
 def test_all_processes_are_killed_at_once_and_begin_without_checkpoints(small, started):
     run = further(started(on=small, checkpoint=False), 20)
     for role in run.trace.roles:
@@ -214,16 +217,6 @@ def test_options_slowdowns_and_link_faults_hold_for_the_next_incarnation(small, 
 
 
 # together -------------------------------------------------------------------------------------------------------------
-
-
-def test_replicas_begin_again_together_and_lose_nothing_that_was_applied(cluster, started):
-    on = cluster.resized(workers=3, pace=0.01, heartbeat_timeout=60.0)
-    run = further(started(lk.RingAllReduce(), on=on), 30)
-    run.kill("worker-1")
-    assert run.wait_for("restarted", "worker-1")
-    assert events(run, "group restarted")
-    ends_well(run)
-    assert lost_incarnations(run) == [("worker-1", 0)]
 
 
 @pytest.mark.slow

@@ -158,6 +158,7 @@ def test_a_start_waits_for_slow_processes_and_names_the_stage(hold, until, gate,
         assert str(cluster.progress()) == "3 of 3 processes connected"
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_processes_of_its_own_that_are_slow_to_come_back(started, gate):
     with lk.DaskCluster(workers=1, pace=0.01, heartbeat_timeout=60.0) as own:
         run = started(on=own.open(), budget=lk.Budget(updates=200))
@@ -195,6 +196,7 @@ def test_a_process_that_is_killed_at_any_stage_is_replaced(hold):
     all_gone(hold)
 
 
+@pytest.mark.slow
 @linux
 def test_a_process_that_gives_no_sign_of_life_is_lost_and_the_error_names_its_stage(hold, monkeypatch):
     monkeypatch.setattr(nannies, "SILENT_S", 1.0)
@@ -254,6 +256,7 @@ def test_a_cluster_closed_during_its_start_raises_an_error_and_leaves_nothing(ho
     all_gone(hold)
 
 
+@pytest.mark.slow
 @linux
 def test_ctrl_c_ends_a_start_and_leaves_nothing(hold):
     cluster, main, sent = lk.DaskCluster(workers=2), threading.main_thread().ident, []

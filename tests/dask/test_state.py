@@ -109,17 +109,10 @@ def test_one_asynchronous_worker_is_equal_to_the_bit(cluster, started):
     assert real.summary()["parameters_sha256"] == virtual.summary()["parameters_sha256"]
 
 
-def test_four_synchronous_workers_agree_with_the_simulator(cluster, started):
-    problem = lk.Problem("digits", hidden=(16,), dtype="float64", seed=3)
-    strategy, budget = lk.SyncPS(optimizer=lk.Momentum(0.9)), lk.Budget(updates=40)
-    real = started(strategy, budget, problem=problem, on=cluster.resized(workers=4, servers=3)).wait()
-    virtual = lk.train(problem, strategy, lk.SimulatedCluster(workers=4, servers=3), budget).wait()
-    np.testing.assert_allclose(real.result().parameters, virtual.result().parameters, rtol=0, atol=1e-12)
-
-
 # data that stays on the cluster ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_dask_arrays_train_where_they_are(cluster, started, monkeypatch):
     da = importlib.import_module("dask.array")
     client = cluster.client

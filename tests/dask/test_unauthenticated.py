@@ -279,7 +279,6 @@ def answers(address, arguments):
         return False
 
 
-@pytest.mark.slow
 # the dashboard's token ---------------------------------------------------------------------------------------------------
 
 

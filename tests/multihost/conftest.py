@@ -109,9 +109,9 @@ def hosts(network: Network) -> list[Host]:
     return network.hosts
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three hosts with two Dask workers each. For tests that do not change it."""
+    """Three hosts with two Dask workers each. For tests that leave it as it was: each link that they close is open again."""
     with Network(3) as network:
         yield Cluster(network, tmp_path_factory.mktemp("multihost"), 2)
 

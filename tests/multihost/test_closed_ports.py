@@ -22,35 +22,33 @@ def says(cluster, text):
     cluster.client.do(f"run.wait_for(lambda run: any({text!r} in str(event) for event in run.trace.events))")
 
 
-def test_a_run_in_which_all_wait_for_unreachable_roles_ends_with_an_error(own_cluster):
-    workers, server, _ = own_cluster.network.hosts
+def test_a_run_in_which_all_wait_for_unreachable_roles_ends_with_an_error(cluster):
+    workers, server, _ = cluster.network.hosts
     workers.close_to(server)
-    start(own_cluster, "SyncPS()")
+    start(cluster, "SyncPS()")
     with pytest.raises(Refused) as refused:
-        own_cluster.client.do("run.wait()")
+        cluster.client.do("run.wait()")
     assert refused.value.kind == "ClusterError"
     pair = f"worker-0 and worker-1 on {workers.address} cannot reach server-0 on {server.address} (no answer"
     assert f"because all roles wait: {pair}" in str(refused.value)
-    assert own_cluster.client.ask("ledgers.book(run)")["closes"]
+    assert cluster.client.ask("ledgers.book(run)")["closes"]
     workers.open_to(server)
-    start(own_cluster, "SyncPS()")
-    own_cluster.client.do("ledgers.moves(run, 20)")
-    own_cluster.client.do("run.stop()")
+    start(cluster, "SyncPS()")
+    cluster.client.do("ledgers.moves(run, 20)")
+    cluster.client.do("run.stop()")
 
 
-def test_a_link_that_closes_during_a_run_and_opens_again(own_cluster):
-    client, (workers, server, others) = own_cluster.client, own_cluster.network.hosts
-    start(own_cluster, "AsyncPS()")
+def test_a_link_that_closes_during_a_run_and_opens_again(cluster):
+    client, (workers, server, others) = cluster.client, cluster.network.hosts
+    start(cluster, "AsyncPS()")
     client.do("ledgers.moves(run, 20)")
     for role in ("worker-0", "worker-1", "worker-2"):
         client.do(f"ledgers.computes(run, {role!r})")
     workers.close_to(server)
-    says(
-        own_cluster, f"worker-0 and worker-1 on {workers.address} cannot reach server-0 on {server.address} (no answer"
-    )
+    says(cluster, f"worker-0 and worker-1 on {workers.address} cannot reach server-0 on {server.address} (no answer")
     client.do("ledgers.moves(run, 20)")  # the third worker continues
     workers.open_to(server)
-    says(own_cluster, f"on {workers.address} can reach server-0 on {server.address} again")
+    says(cluster, f"on {workers.address} can reach server-0 on {server.address} again")
     for role in ("worker-0", "worker-1"):
         client.do(f"ledgers.computes(run, {role!r})")
     assert client.ask("ledgers.events(run, 'lost', 'restarted', 'fenced')") == []
@@ -59,3 +57,4 @@ def test_a_link_that_closes_during_a_run_and_opens_again(own_cluster):
     with pytest.raises(Refused, match=f"because ({chief} cannot reach {shard}|{shard} cannot reach {chief})"):
         client.do("run.wait()")
     assert client.ask("run.stopped_by") == "error"
+    others.open_to(server)

@@ -82,6 +82,7 @@ def test_hosts_that_are_cut_off_for_a_short_and_for_a_long_time(own_cluster):
 
 def test_a_waiting_run_on_several_hosts_names_the_awaited_role_and_can_be_stopped(own_cluster):
     """Two workers are cut off, and one Dask worker is left for them: the run waits for the other one."""
+    own_cluster.client.do("from labkit.engines.dask.client.recovery_policy import absences; absences.GIVE_UP_S = 1.0")
     hosts_by_role = start(own_cluster, "waits", strategy="lk.SyncPS(learning_rate=0.2, on_loss='wait')")
     cut = [role for role, host in hosts_by_role.items() if host is hosts_by_role[lonely_worker(hosts_by_role)]]
     assert len(cut) == 2

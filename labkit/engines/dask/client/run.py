@@ -347,6 +347,8 @@ class DaskRun(Engine):
             event = replace(event, how=self.connection.how_ended(event.worker))
         if isinstance(event, FOR_RECOVERY):
             self.recovery.handle(event)
+        if isinstance(event, WorkerLeft):
+            self.supervisor.left(event.worker)
         handler = self._event_handlers.get(type(event)) if present else None
         return (None if handler is None else handler(event)) or self._check_recovery()
 

@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from queue import Empty
 from typing import Any
 
@@ -83,6 +83,7 @@ class Supervisor:
         self.unacknowledged: set[str] = set()  # roles that did not acknowledge the order to begin
         self._offsets = ClockOffsets(client)
         self._order_locks: dict[str, asyncio.Lock] = {}  # {address: lock that keeps orders in sequence}
+        self._sending: dict[str, set[asyncio.Task[bool]]] = {}  # {address: orders that are not acknowledged}
         self._closed = False
         self._launcher: Launcher | None = None
 
@@ -291,12 +292,12 @@ class Supervisor:
         """Send an order to these Dask workers without waiting.
 
         `incarnation`: send it only to this instance of `role`. `then`: called on the run's thread when all Dask workers
-        have answered, or a second has passed.
+        have answered or left, or a second has passed.
         """
         addresses = sorted(set(addresses))
 
         async def send() -> None:
-            await asyncio.gather(*(self._deliver(order, address, role, incarnation, POST_S) for address in addresses))
+            await self._all({at: self._deliver(order, at, role, incarnation, POST_S) for at in addresses})
             if then is not None:
                 self.queue.put(Answered(then))
 
@@ -316,11 +317,29 @@ class Supervisor:
                 return await self._deliver(order, address, role, None, ANSWER_S)
 
         async def send() -> None:
-            acknowledged = await asyncio.gather(*map(one, addresses))
-            unresponsive = [address for address, answer in zip(addresses, acknowledged) if not answer]
+            unresponsive = await self._all({address: one(address) for address in addresses})
             self.queue.put(Answered(lambda: then(unresponsive)))
 
         self._in_background(send, Answered(lambda: then(addresses)))
+
+    async def _all(self, deliveries: dict[str, Coroutine[Any, Any, bool]]) -> list[str]:
+        """Await {address: delivery of an order}. Returns the addresses that did not acknowledge it and have not left."""
+        tasks = {address: asyncio.ensure_future(delivery) for address, delivery in deliveries.items()}
+        for address, task in tasks.items():
+            self._sending.setdefault(address, set()).add(task)
+            task.add_done_callback(self._sending[address].discard)
+        if tasks:
+            await asyncio.wait(tasks.values())
+        return [address for address, task in tasks.items() if not task.cancelled() and not task.result()]
+
+    def left(self, address: str) -> None:
+        """Stop waiting for acknowledgements of a Dask worker that has left. Without this, each order to it waits `ANSWER_S`."""
+
+        async def stop() -> None:
+            for task in list(self._sending.pop(address, ())):
+                task.cancel()
+
+        self._in_background(stop, None)
 
     async def _deliver(
         self, order: dict[str, Any], address: str, role: str | None, incarnation: int | None, limit: float

@@ -95,6 +95,18 @@ def test_roles_that_do_not_acknowledge_in_time_are_named(client, supervisor, mon
     assert found == [["b", "c"]]
 
 
+def test_orders_to_a_dask_worker_that_has_left_are_not_awaited(client, supervisor):
+    """Neither the one on its way, nor those that wait for it; and nobody is missing, as the loss is reported by itself."""
+    found = []
+    client.open("a", "b")
+    for word in ("slow", "set", "pause"):
+        supervisor.send_in_order({"do": word}, None, found.append)
+    supervisor.left("c")
+    for _ in range(3):
+        answered(supervisor)
+    assert found == [[], [], []]
+
+
 def test_an_answer_is_dealt_with_by_the_thread_that_takes_it_out_of_the_queue(client, supervisor):
     threads = []
     client.open("a", "b", "c")
