@@ -371,7 +371,7 @@ WRONG = {
         ("a sum over all samples", "q2", combined("sum(added)"), 3, "divide by the number of all samples"),
         ("divided by the workers", "q2", combined("sum(n * g for n, g in zip(samples, given)) / workers"), 3, "not of workers"),
         ("divided by the workers, too", "q2", combined("sum(added) / sum(samples) / workers"), 3, "do not divide by the number of workers"),
-        ("three workers", "q2", combined("(added[0] + added[1] + added[2]) / sum(samples)"), 3, "any number of workers|index out of range"),
+        ("three workers", "q2", combined("(added[0] + added[1] + added[2]) / sum(samples)"), 3, "any number of workers|the gradient of other workers.: it raised an error"),
         ("after the backward pass", "q3", seconds_of("sum(backward) + sum(exchange)"), 3, "begin during the backward pass"),
         ("at the same time", "q3", seconds_of("max(sum(backward[: i + 1]) + exchange[i] for i in range(len(backward)))"), 3, "one exchange at a time"),
         ("before they are computed", "q3", seconds_of("backward[0] + sum(exchange)"), 3, "must be computed before"),
