@@ -6,7 +6,7 @@ import pytest
 import labkit as lk
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _forked_workers():
     """Fork the workers of a `LocalCluster` of Dask, too: the imports of each take more than half a second of a core."""
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
