@@ -22,7 +22,7 @@ sys.modules.update(rfc3987_syntax=None, isoduration=None)  # type: ignore[arg-ty
 pytest_plugins = ["nbval.plugin"]
 
 # One lesson represents its kind in the quick suite; the others belong to the slow suites.
-QUICK_NOTEBOOKS = ("04_asynchronous_sgd.ipynb",)
+QUICK_NOTEBOOKS = ("10_hybrid_parallelism.ipynb",)
 # Releases fail until they are solved; `tests/course/test_same_verdicts.py` runs solved copies.
 collect_ignore_glob = ["notebooks/assignments/*.ipynb"]
 ROOT = Path(__file__).parent

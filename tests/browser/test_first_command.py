@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from labkit.cli.notebooks import COPY_FOLDER, FIRST
 from tests.browser.page import Notebook
 from tests.browser.server import LabServer
 
 
+@pytest.mark.slow
 def test_labkit_lab_opens_the_start_notebook_and_its_first_cell_runs_a_lab(tmp_path, context, pictures):
     server = LabServer(tmp_path / "home", ("labkit", "lab", "--"), COPY_FOLDER)
     try:

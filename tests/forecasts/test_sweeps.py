@@ -387,6 +387,7 @@ def test_runs_on_all_cores_are_the_same_runs(monkeypatch, done):
     assert small().rows == done.rows
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_runs_on_a_dask_cluster_of_the_user(done):
     with (
@@ -416,6 +417,7 @@ def test_a_run_that_takes_its_process_with_it_is_a_row_with_an_error(monkeypatch
     assert found.rows[1] in done.rows
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_a_cluster_that_is_gone_is_an_error(monkeypatch):
     monkeypatch.setattr("labkit.engines.dask.cluster.tasks.RETURN_S", 0.5)
