@@ -15,6 +15,7 @@ product of their gradients has the mean |G|² - tr(S)/N. This is corrected, beca
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ POINTS = 200  # of a curve, at most
 
 
 class GradientNoise(NamedTuple):
-    """An estimate of the gradient noise, from the newest half of a run.
+    """An estimate of the gradient noise, from the newest half of a run; NaN if nothing was measured.
 
     Attributes
     ----------
@@ -43,12 +44,12 @@ class GradientNoise(NamedTuple):
     measurements: int
 
     @property
-    def scale(self) -> float | None:
-        """The gradient noise scale tr(S)/|G|², in samples; None if the noise hides the gradient (`signal` is not positive)."""
-        return max(self.noise, 0.0) / self.signal if self.signal > 0 else None
+    def scale(self) -> float:
+        """The gradient noise scale tr(S)/|G|², in samples; NaN if the noise hides the gradient (`signal` is not positive)."""
+        return max(self.noise, 0.0) / self.signal if self.signal > 0 else math.nan
 
 
-def gradient_noise(trace: Trace) -> GradientNoise | None:
+def gradient_noise(trace: Trace) -> GradientNoise:
     """Estimate the gradient noise from the newest half of a run.
 
     Measured are gradients of different mini-batches on the same weights: those that a server or an all-reduce averages, and those
@@ -61,8 +62,8 @@ def gradient_noise(trace: Trace) -> GradientNoise | None:
 
     Returns
     -------
-    GradientNoise or None
-        The estimate; None if nothing was measured. `run.plot.noise_scale()` says why.
+    GradientNoise
+        The estimate. If nothing was measured, `run.plot.noise_scale()` says why.
 
     Examples
     --------
@@ -77,7 +78,7 @@ def gradient_noise(trace: Trace) -> GradientNoise | None:
     now = trace.watermark()
     rows = _measurements(trace, now)
     signal, noise, count = (float(each[0]) for each in _averages(trace, rows, np.array([now])))
-    return GradientNoise(signal, noise, int(count)) if count else None
+    return GradientNoise(signal, noise, int(count))
 
 
 def noise_scale_history(trace: Trace, t: int) -> tuple[np.ndarray, np.ndarray]:

@@ -95,8 +95,8 @@ def test_a_file_of_the_previous_format_has_no_measurements_of_the_gradient_noise
     np.savez(old, **members | {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)})
     loaded = load_npz(old)
     assert json.dumps(summary(loaded)) == json.dumps(summary(trace))
-    assert lk.gradient_noise(trace) is not None
-    assert lk.gradient_noise(loaded) is None
+    assert lk.gradient_noise(trace).measurements > 0
+    assert lk.gradient_noise(loaded).measurements == 0
 
 
 def test_names_that_are_no_roles_of_the_run_are_refused(tmp_path, trace):
