@@ -243,10 +243,8 @@ class Shard(Part):
                 count, total = len(gradients), first.values.copy()
                 for g in gradients[1:]:
                     total += g.values
-                square, mean_square = (
-                    sum(squared_norm(g.values) for g in gradients) / count,
-                    squared_norm(total) / count**2,
-                )
+                square = sum(squared_norm(g.values) for g in gradients) / count
+                mean_square = squared_norm(total) / count**2
                 samples = [g.samples for g in gradients]
                 record_noise(self.recorder, self.clock(), self.version, samples, square, mean_square)
 

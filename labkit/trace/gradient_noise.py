@@ -108,7 +108,7 @@ def unmeasured(trace: Trace) -> str:
         return "norms were not recorded"
     options = trace.header.strategy.options
     averaged = "compressed" if options.get("codec") else "clipped" if options.get("clip_norm") else ""
-    why = f"{averaged} gradients are averaged" if averaged else "no two gradients on the same weights"
+    why = f"{averaged} gradients are averaged" if averaged else "no norms of two gradients\non the same weights"
     return f"{why}:\nset accumulate to 2 or more" if "accumulate" in options else why
 
 

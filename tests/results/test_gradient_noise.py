@@ -85,10 +85,10 @@ def test_a_quotient_of_averages_and_no_average_of_quotients():
 @pytest.mark.parametrize(
     ("strategy", "more", "why"),
     [
-        (lk.AsyncPS(), {}, "no two gradients on the same weights:\nset accumulate to 2 or more"),
-        (lk.SyncPS(), {"workers": 1}, "no two gradients on the same weights:\nset accumulate to 2 or more"),
-        (lk.LocalSGD(), {}, "no two gradients on the same weights"),
-        (lk.Downpour(), {}, "no two gradients on the same weights"),
+        (lk.AsyncPS(), {}, "no norms of two gradients\non the same weights:\nset accumulate to 2 or more"),
+        (lk.SyncPS(), {"workers": 1}, "no norms of two gradients\non the same weights:\nset accumulate to 2 or more"),
+        (lk.LocalSGD(), {}, "no norms of two gradients\non the same weights"),
+        (lk.Downpour(), {}, "no norms of two gradients\non the same weights"),
         (lk.SyncPS(codec="float16"), {}, "compressed gradients are averaged:\nset accumulate to 2 or more"),
         (lk.RingAllReduce(clip_norm=1.0), {}, "clipped gradients are averaged:\nset accumulate to 2 or more"),
         (lk.SyncPS(), {"record": False}, "norms were not recorded"),
