@@ -1,4 +1,4 @@
-"""Every scenario, run to its end in a browser, with screenshots: at 940 pixels in the light theme, at 1600 in the dark one.
+"""Every scenario, run to its end in a browser, with a screenshot: by turns 940 pixels wide and light, and 1600 wide and dark.
 
 The screenshots are artefacts for manual inspection; the content of scenarios is tested without a browser.
 """
@@ -31,11 +31,11 @@ def test_every_scenario_plays_to_its_end_and_fits_the_page(notebook):
         page.kernel("lab.wait(fast=True)\n0")
         assert page.kernel("(lab.view().state, lab.view().step)") == ("over", len(scenario.steps) - 1)
         page.await_still()
-        for width, shade in (NARROW, WIDE) if page.shade == "light" else (WIDE, NARROW):
-            page.resize(width, 900, drawn=False)
-            page.theme(shade)
-            page.await_panels()
-            if page.page.evaluate(SIDEWAYS):
-                too_wide.append((name, width, shade))
-            page.screenshot(f"scenario-{name}-{width}-{shade}", page.output(0).locator(".labkit-lab").first)
+        width, shade = WIDE if page.shade == "light" else NARROW
+        page.resize(width, 900, drawn=False)
+        page.theme(shade)
+        page.await_panels()
+        if page.page.evaluate(SIDEWAYS):
+            too_wide.append((name, width, shade))
+        page.screenshot(f"scenario-{name}-{width}-{shade}", page.output(0).locator(".labkit-lab").first)
     assert too_wide == []

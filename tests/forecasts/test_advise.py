@@ -191,6 +191,7 @@ HARD = [  # configurations in which the means of times and idle links forecast t
 
 
 @pytest.mark.slow
+@pytest.mark.sample(slow=4)
 @pytest.mark.parametrize(("problem", "strategy", "cluster"), HARD, ids=lambda value: getattr(value, "name", ""))
 def test_a_step_equals_that_of_a_longer_run_with_another_seed(problem, strategy, cluster):
     row = lk.advise(problem, lk.SimulatedCluster(**cluster), [strategy]).best
@@ -198,7 +199,7 @@ def test_a_step_equals_that_of_a_longer_run_with_another_seed(problem, strategy,
     assert row.step == pytest.approx(found, rel=0.035)  # of two estimates with half-widths of 2% and 1.5%
 
 
-@pytest.mark.sample(0, slow=1)
+@pytest.mark.sample(0, slow=0)
 @pytest.mark.parametrize("problem", [FLAT, LAYERS, CLICKS], ids=["flat", "layers", "table"])
 def test_the_first_place_is_that_of_long_runs(problem):
     cluster = lk.SimulatedCluster(**BUSY, server_time=lk.distributions.Exponential(0.002))

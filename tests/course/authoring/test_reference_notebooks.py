@@ -85,6 +85,7 @@ def test_every_reference_notebook_has_typical_wrong_answers():
     assert [path.name[:2] for path in REFERENCES] == sorted(WRONG)
 
 
+@pytest.mark.sample(slow=3)
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
 def test_a_reference_notebook_passes_its_tests_with_nbval(path, courses):
     """nbval compares the outputs with those of another run."""
