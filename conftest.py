@@ -127,12 +127,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group("processes" if starts_processes(item) else _place(item.path)))
 
 
-@pytest.hookimpl(wrapper=True, optionalhook=True)
-def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """One worker more than there are cores for `pytest -n auto`: the one for processes waits more than it computes."""
-    return (yield) + 1
-
-
 @functools.cache
 def _place(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
