@@ -124,11 +124,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         quick = everything or item.path.name in QUICK_NOTEBOOKS
         if item.path.suffix == ".ipynb" and not (quick and NOTEBOOKS in item.path.parents):
             item.add_marker(pytest.mark.slow)
-        item.add_marker(pytest.mark.xdist_group("processes" if starts_processes(item) else _place(item.path)))
+        item.add_marker(pytest.mark.xdist_group("processes" if starts_processes(item) else _group_of_file(item.path)))
 
 
 @functools.cache
-def _place(path: Path) -> str:
+def _group_of_file(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 

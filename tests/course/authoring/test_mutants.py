@@ -1,7 +1,7 @@
 """The checks of the reference notebooks, hidden ones included, refuse answers with one small mistake.
 
 `EQUIVALENT` lists the mutants that are correct answers, too. The quick test tries a few mutants of each assignment, the slow ones
-a sixth in four variants, and with `LABKIT_TESTS=whole` all in all. Variants are those of `mutants.combinations`, in which
+a sixth of two variants, and with `LABKIT_TESTS=whole` all in all. Variants are those of `mutants.combinations`, in which
 every choice occurs.
 """
 

@@ -297,7 +297,7 @@ class Supervisor:
         addresses = sorted(set(addresses))
 
         async def send() -> None:
-            await self._all({at: self._deliver(order, at, role, incarnation, POST_S) for at in addresses})
+            await self._deliver_all({at: self._deliver(order, at, role, incarnation, POST_S) for at in addresses})
             if then is not None:
                 self.queue.put(Answered(then))
 
@@ -317,12 +317,12 @@ class Supervisor:
                 return await self._deliver(order, address, role, None, ANSWER_S)
 
         async def send() -> None:
-            unresponsive = await self._all({address: one(address) for address in addresses})
+            unresponsive = await self._deliver_all({address: one(address) for address in addresses})
             self.queue.put(Answered(lambda: then(unresponsive)))
 
         self._in_background(send, Answered(lambda: then(addresses)))
 
-    async def _all(self, deliveries: dict[str, Coroutine[Any, Any, bool]]) -> list[str]:
+    async def _deliver_all(self, deliveries: dict[str, Coroutine[Any, Any, bool]]) -> list[str]:
         """Await {address: delivery of an order}. Returns the addresses that did not acknowledge it and have not left."""
         tasks = {address: asyncio.ensure_future(delivery) for address, delivery in deliveries.items()}
         for address, task in tasks.items():
