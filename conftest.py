@@ -74,6 +74,7 @@ SUITES = {
 # What starts processes of a Dask cluster runs one at a time, on one worker of pytest-xdist; the other files fill the other one.
 PROCESS_FIXTURES = {"dask_processes", "cluster", "started"}
 PROCESS_LAYERS = ("dask", "multihost")
+NICENESS = 10  # of workers of pytest-xdist whose tests compute: those with processes wait for each other, and are the last to end
 
 # Every run of the tests tries the same examples; `--hypothesis-profile=random` tries new examples. They have no time limit.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
@@ -169,6 +170,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
     if not starts_processes(item):
         forkserver.ensure_running = refuse
+        if hasattr(item.config, "workerinput") and hasattr(os, "setpriority"):
+            os.setpriority(os.PRIO_PROCESS, 0, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
     try:
         return (yield)
     finally:

@@ -31,7 +31,7 @@ from .public import public_objects
 
 RETURNED = (Advice, AdvisedStrategy, ConfusionMatrix, DaskDataset, Dataset, Plots, Revealed, Runs, Summary)
 # as the example of `lk.calibrate` does
-CALIBRATES = {"Calibration", "Predictions", "predict", "Lab.calibrate", "Lab.predict"}
+CALIBRATES = {"Calibration", "Forecasts", "Predictions", "predict", "Lab.calibrate", "Lab.forecast", "Lab.predict"}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -106,8 +106,10 @@ GENERAL = re.findall(r"\w+", """
 """)  # fmt: skip
 
 
+@functools.cache
 def docstrings():
-    """(place, path, node, docstring) of everything in labkit that has a docstring, also of internal names."""
+    """[(place, path, node, docstring)] of everything in labkit that has a docstring, also of internal names."""
+    found = []
     for file in sorted(SOURCES.rglob("*.py")):
         module = ".".join(file.relative_to(SOURCES.parent).with_suffix("").parts).removesuffix(".__init__")
         todo = [(module, ast.parse(file.read_text()))]
@@ -115,15 +117,12 @@ def docstrings():
             if isinstance(
                 node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
             ) and ast.get_docstring(node):
-                yield (
-                    f"{file.relative_to(SOURCES.parent)}:{getattr(node, 'lineno', 1)}",
-                    path,
-                    node,
-                    ast.get_docstring(node),
-                )
+                place = f"{file.relative_to(SOURCES.parent)}:{getattr(node, 'lineno', 1)}"
+                found.append((place, path, node, ast.get_docstring(node)))
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.stmt):
                     todo.append((f"{path}.{child.name}" if hasattr(child, "name") else path, child))
+    return found
 
 
 def stems(text):
@@ -133,9 +132,8 @@ def stems(text):
 
 
 def test_docstrings_have_the_sections_of_numpydoc_or_none():
-    found = list(docstrings())
-    assert len(found) > 1000
-    violations = [place for place, _, _, text in found if OTHER_FORMATS.search(text)]
+    assert len(docstrings()) > 1000
+    violations = [place for place, _, _, text in docstrings() if OTHER_FORMATS.search(text)]
     assert not violations, "\n".join(violations)
 
 

@@ -85,7 +85,7 @@ class Cluster:
         return {role: self.network.host(address) for role, address in where.items()}
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def _swept() -> Iterator[None]:
     """Remove leftovers of killed tests first; assert that none is left at the end."""
     if missing():
@@ -109,7 +109,7 @@ def hosts(network: Network) -> list[Host]:
     return network.hosts
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # processes of Dask's command line take a quarter of a core while they wait
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three hosts with two Dask workers each. For tests that leave it as it was: each link that they close is open again."""
     with Network(3) as network:

@@ -76,25 +76,33 @@ def test_a_source_that_is_hard_to_parse_does_not_affect_the_other_answers(tmp_pa
     assert not lost, "\n".join(lost)
 
 
-OBJECTS = b'{"":0},' * 3_000_000
+def objects():
+    return b'{"":0},' * 3_000_000
+
+
+def wide_text():
+    return json.dumps({"cells": ["\U0001f600" + "x" * 60_000_000]}, ensure_ascii=False).encode()
+
+
+# Made by the test, because every process of the tests imports this file.
 UNREADABLE = {
-    "objects": (HEAD + b', "x": [' + OBJECTS + b"0]" + TAIL, "MB of memory"),
-    "objects in outputs": (b'{"cells": [{"outputs": [' + OBJECTS + b"0]}]}", "MB of memory"),
-    "strings": (b'{"cells": ["' + b'","' * 9_000_000 + b'"]}', "allowed: 10,000"),
-    "wide text": (json.dumps({"cells": ["\U0001f600" + "x" * 60_000_000]}, ensure_ascii=False).encode(), "MB of memory"),
-    "depth": (b'{"cells": ' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}", "not JSON"),
-    "cells": (b'{"cells": [' + b"{}," * 20_000 + b"{}]}", "20,001 cells; allowed: 10,000"),
-    "text in many cells": (cells_with(*["x" * 10**6] * 5), "KB of text"),
-    "a number": (b'{"cells": [], "x": ' + b"9" * 10**6 + b"}", "not JSON"),
-}  # fmt: skip
+    "objects": (lambda: HEAD + b', "x": [' + objects() + b"0]" + TAIL, "MB of memory"),
+    "objects in outputs": (lambda: b'{"cells": [{"outputs": [' + objects() + b"0]}]}", "MB of memory"),
+    "strings": (lambda: b'{"cells": ["' + b'","' * 9_000_000 + b'"]}', "allowed: 10,000"),
+    "wide text": (wide_text, "MB of memory"),
+    "depth": (lambda: b'{"cells": ' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}", "not JSON"),
+    "cells": (lambda: b'{"cells": [' + b"{}," * 20_000 + b"{}]}", "20,001 cells; allowed: 10,000"),
+    "text in many cells": (lambda: cells_with(*["x" * 10**6] * 5), "KB of text"),
+    "a number": (lambda: b'{"cells": [], "x": ' + b"9" * 10**6 + b"}", "not JSON"),
+}
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in ("objects", "cells") else [pytest.mark.slow]) for n in UNREADABLE]
 )
 def test_exceeding_the_memory_limit_is_reported(tmp_path, name):
-    data, message = UNREADABLE[name]
-    found = read(data, tmp_path, memory=192 << 20)
+    make, message = UNREADABLE[name]
+    found = read(make(), tmp_path, memory=192 << 20)
     assert found.answers is None
     assert message in found.problem
     assert not found.broken
