@@ -116,7 +116,7 @@ def _measurements(trace: Trace, t: int) -> np.ndarray:
     """Return the rows up to `t` ns in the order of time, shape (5, rows): time, weighted estimates of |G|² and tr(S), weights."""
     columns = trace.column("gradient_noise", "role", "time", "batches", "samples", "square", "mean_square")
     role, time, n, b, square, mean_square = (column[columns[1] <= t] for column in columns)
-    part = _parts(trace)[role.astype(int)]  # the estimates of all parts of the parameters are added up
+    part = _fractions(trace)[role.astype(int)]  # the estimates of all shards are added up
     with np.errstate(all="ignore"):
         signal, noise = signal_and_noise(square, mean_square, b, n * b)
         signal_weight, noise_weight = n * (n - 1) * b**2, n - 1
@@ -125,8 +125,10 @@ def _measurements(trace: Trace, t: int) -> np.ndarray:
     return rows[:, np.argsort(rows[0], kind="stable")]
 
 
-def _parts(trace: Trace) -> np.ndarray:
-    """Return which part of all estimates of one moment a row of each role is, shape (roles,): 1 of all shards, otherwise 1."""
+def _fractions(trace: Trace) -> np.ndarray:
+    """Return the fraction of one measurement that a row of each role is, shape (roles,). A shard measures its own parameters,
+    so the rows of all n shards are one measurement, and each is 1/n of it. A row of another role is a whole one.
+    """
     layout = trace.header.layout
     shards = {role.shard for role in layout.roles if role.shard is not None}
     divided = not layout.replicated
