@@ -54,9 +54,9 @@ def test_the_checks_run_all_tests_in_the_environment_of_the_readme():
     (extra, command) = re.findall(
         r'^python3 -m venv .* && pip install -e "\.\[(.*)\]" && (pytest.*)$', readme, re.MULTILINE
     )[0]
-    assert '    step "install of [$2]" pip install --quiet "${@:3}" -e ".[$2]"\n' in CI
-    environments = re.findall(r"^( *)environment \w+ (\S+)(.*)$", CI, re.MULTILINE)
-    assert environments[0] == ("", extra, "")
+    assert '    step "install of [$3]" $2 --quiet -e ".[$3]"\n' in CI
+    environments = re.findall(r'^( *)environment \w+ (".*"|\S+) (\S+)$', CI, re.MULTILINE)
+    assert environments[0] == ("", '"pip install"', extra)
     assert f'\nstep "tests" {command} -m "" --junitxml' in CI
 
 
