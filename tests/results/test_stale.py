@@ -272,6 +272,7 @@ def test_staleness_aware_is_the_delay_recurrence_with_the_rate_divided(workers):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(slow=2)
 @pytest.mark.parametrize(("workers", "times"), [(1, 1), (2, 1), (4, 3), (8, 7)])
 def test_a_rate_divided_by_the_staleness_is_stable_as_many_times_further(workers, times):
     """Every gradient has staleness tau = N - 1 after the first round, so the edge is tau x 2 sin(pi / (2 (2 tau + 1)));

@@ -209,6 +209,7 @@ SILENT = {
 }
 
 
+@pytest.mark.sample(12, slow=12)
 @pytest.mark.parametrize("fault", SILENT)
 @pytest.mark.parametrize("end", ["stop", "seconds"])
 @pytest.mark.parametrize(("strategy", "role"), [
