@@ -30,8 +30,7 @@ from labkit.views import Plots
 from .public import public_objects
 
 RETURNED = (Advice, AdvisedStrategy, ConfusionMatrix, DaskDataset, Dataset, Plots, Revealed, Runs, Summary)
-# as the example of `lk.calibrate` does
-CALIBRATES = {"Calibration", "Forecasts", "Predictions", "predict", "Lab.calibrate", "Lab.forecast", "Lab.predict"}
+CALIBRATES = {"Calibration", "Forecasts", "Predictions", "calibrate", "forecast", "predict"}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

@@ -421,6 +421,7 @@ WAYS = {
 }
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize(
     "strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.LocalSGD()], ids=lambda s: s.name
 )

@@ -131,10 +131,11 @@ def test_the_link_between_hosts_is_found():
     assert lk.Calibration.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
+@pytest.mark.sample(4)  # the servers with 6 workers, the rings with 2
+@pytest.mark.parametrize("workers", [2, 6])
 @pytest.mark.parametrize(
     "strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.BucketedAllReduce()], ids=lambda s: s.name
 )
-@pytest.mark.parametrize("workers", [2, 6])
 def test_forecast_runs_are_those_of_the_true_costs(found, strategy, workers):
     """Also with more roles than cores, which the probes have not seen."""
     budget = lk.Budget(updates=400)

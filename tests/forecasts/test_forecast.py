@@ -174,7 +174,7 @@ def test_advice_says_that_costs_were_measured_and_what_is_doubtful():
     assert "Doubtful: 2,002 parameters; measured were 10 to 1,000." in text
 
 
-@pytest.mark.parametrize("workers", [2, 4, pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 16))])
 @pytest.mark.parametrize("strategy", ["sync-ps", "async-ps", "ring-all-reduce", "bucketed-all-reduce"])
 def test_advice_agrees_with_forecasts(workers, strategy):
     (simulated,) = forecast(strategy, KNOWN, workers=workers, seeds=1, budget=lk.Budget(samples=32 * 1280)).sweep.rows

@@ -265,31 +265,31 @@ def test_a_button_of_a_role_executes_its_command(lab, name, arguments, command):
     assert not one.view().problem
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {}, {"action": "close"}, {"action": "session"}, {"action": "__init__"}, {"action": "execute", "args": [{}]},
-        {"action": ["run"]}, {"action": None}, {"action": "stop", "args": [1]}, {"action": "seek", "args": []},
-        {"action": "seek", "args": 3}, {"action": "seek", "args": ["x"]}, {"action": "set", "args": [3]},
-        {"action": "set", "args": [{"workers": {"choice": "8"}}]}, {"action": "set", "args": [{"nothing": 1}]},
-        {"action": "slow", "args": ["worker-0", "x"]}, {"action": "slow", "args": []}, {"action": "kill", "args": [None]},
-        {"action": "kill", "args": ["worker-0", 0, True, 3]}, {"action": "freeze", "args": ["worker-0", 0, 5]},
-        {"action": "answer", "args": [{}]}, {"action": "pin", "args": ["x"]}, {"action": "show_run", "args": [None]},
-        {"action": "play", "args": [3]}, {"action": "sweep", "args": [3, 4]}, {"action": "forecast", "args": ["x"]},
-        {"action": "calibrate", "args": [{}]},
-    ],
-)  # fmt: skip
-def test_a_malformed_press_is_answered_and_changes_nothing(lab, browsers, caplog, message):
+MALFORMED = [
+    {}, {"action": "close"}, {"action": "session"}, {"action": "__init__"}, {"action": "execute", "args": [{}]},
+    {"action": ["run"]}, {"action": None}, {"action": "stop", "args": [1]}, {"action": "seek", "args": []},
+    {"action": "seek", "args": 3}, {"action": "seek", "args": ["x"]}, {"action": "set", "args": [3]},
+    {"action": "set", "args": [{"workers": {"choice": "8"}}]}, {"action": "set", "args": [{"nothing": 1}]},
+    {"action": "slow", "args": ["worker-0", "x"]}, {"action": "slow", "args": []}, {"action": "kill", "args": [None]},
+    {"action": "kill", "args": ["worker-0", 0, True, 3]}, {"action": "freeze", "args": ["worker-0", 0, 5]},
+    {"action": "answer", "args": [{}]}, {"action": "pin", "args": ["x"]}, {"action": "show_run", "args": [None]},
+    {"action": "play", "args": [3]}, {"action": "sweep", "args": [3, 4]}, {"action": "forecast", "args": ["x"]},
+    {"action": "calibrate", "args": [{}]},
+]  # fmt: skip
+
+
+def test_a_malformed_press_is_answered_and_changes_nothing(lab, browsers, caplog):
     one = lab(quick=False).set(**QUICK).run().pause()
     (browser,) = (each for each in browsers.values() if "toolbar" in each.state)
     settings, run, t = one.settings, one.latest, one.view().t
-    browser.send_to_kernel(do="press", number=1, **message)
-    one.wait()
-    assert [answer["number"] for answer, _ in browser.take("answer")] == [1]
-    assert (one.settings, one.latest, one.view().t, one.view().state) == (settings, run, t, "paused")
-    assert not run.engine.commands
-    assert one.view().live
-    assert not caplog.records  # where ipywidgets reports an exception
+    for number, message in enumerate(MALFORMED):
+        browser.send_to_kernel(do="press", number=number, **message)
+        one.wait()
+        assert [answer["number"] for answer, _ in browser.take("answer")] == [number], message
+        assert (one.settings, one.latest, one.view().t, one.view().state) == (settings, run, t, "paused"), message
+        assert not run.engine.commands, message
+        assert one.view().live, message
+        assert not caplog.records, message  # where ipywidgets reports an exception
 
 
 def test_a_pause_after_the_end_does_not_hold_up_a_program(lab):

@@ -211,6 +211,7 @@ FAULTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("faults", FAULTS, ids=lambda f: "+".join(type(x).__name__ for x in f) or "none")
 @pytest.mark.parametrize("pace", [None, 8 * MS], ids=["full speed", "paced"])
 def test_runs_with_faults_repeat_in_slices_and_their_ledger_closes(pace, faults):

@@ -330,6 +330,7 @@ def test_every_strategy_runs_with_costs_and_repeats_exactly(strategy):
     assert one["parameters_sha256"]
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("fault", [
     lk.Kill("worker-1", at=0.02), lk.Kill("server-0", at=0.02), lk.Freeze("worker-1", during=(0.01, 0.03)),
     lk.Slow("worker-0", 5, during=(0.01, 0.02)), lk.Partition("worker-1", "*", during=(0.01, 0.03)),
