@@ -128,6 +128,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group("processes" if starts_processes(item) else _group_of_file(item.path)))
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shorten a long text: ids are sent between processes, and printed if a test fails."""
+    return f"{val[:40]!a}..." if isinstance(val, str | bytes) and len(val) > 80 else None
+
+
 @functools.cache
 def _group_of_file(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()

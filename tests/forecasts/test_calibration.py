@@ -131,7 +131,7 @@ def test_the_link_between_hosts_is_found():
     assert lk.Calibration.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
-@pytest.mark.sample(4)  # the servers with 6 workers, the rings with 2
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("workers", [2, 6])
 @pytest.mark.parametrize(
     "strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.BucketedAllReduce()], ids=lambda s: s.name
@@ -165,6 +165,7 @@ def test_other_files_are_refused(tmp_path, text):
         lk.Calibration.load(file)
 
 
+@pytest.mark.slow
 def test_forecasts_have_the_pace_of_the_calibrated_cluster(tmp_path):
     """At a pace far above the costs, n workers compute n / (pace + server time) gradients a second."""
     pace = lk.distributions.Deterministic(0.05)
