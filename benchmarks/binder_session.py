@@ -62,7 +62,7 @@ class Environment:
 
 def build(folder: Path, python: str) -> Environment:
     """Do what repo2docker does with `binder/`: install the pins with the configured pip, then run postBuild in the
-    checkout.
+    checkout. Modules are compiled only when they are imported; most of them never are.
     """
     made = Environment(folder / "env", folder / "repo", folder / "home")
     shutil.copytree(ROOT, made.repo, ignore=shutil.ignore_patterns(*NOT_COPIED))
@@ -71,7 +71,7 @@ def build(folder: Path, python: str) -> Environment:
         venv.create(made.prefix, with_pip=True, symlinks=True)
     else:
         subprocess.run([python, "-m", "venv", made.prefix], check=True, timeout=STEP_S)
-    pip = [made.prefix / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    pip = [made.prefix / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile"]
     with_pip_settings = made.variables(HOME=os.environ.get("HOME", str(made.home)))
     _run([*pip, "-r", "binder/requirements.txt"], made.repo, with_pip_settings, BUILD_S)
     _run(["binder/postBuild"], made.repo, made.variables(), STEP_S)

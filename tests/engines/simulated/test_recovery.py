@@ -12,7 +12,7 @@ from labkit.roles.gradient import Model
 from tests.accounts import balanced
 from tests.engines.simulated.test_time import MOONS
 
-pytestmark = pytest.mark.sample(4)
+pytestmark = pytest.mark.sample(4, slow=16)
 
 ENDLESS = lk.Budget(updates=10**9)
 BACK = 0.8
@@ -209,7 +209,6 @@ SILENT = {
 }
 
 
-@pytest.mark.sample(12, slow=12)
 @pytest.mark.parametrize("fault", SILENT)
 @pytest.mark.parametrize("end", ["stop", "seconds"])
 @pytest.mark.parametrize(("strategy", "role"), [

@@ -36,7 +36,7 @@ from tests.engines.dask.transport.helpers import (
     values,
 )
 
-pytestmark = pytest.mark.sample(12)
+pytestmark = pytest.mark.sample(12, slow=24)
 
 AGES = 1000.0  # seconds; longer than any test
 
