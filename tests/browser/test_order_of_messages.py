@@ -12,18 +12,19 @@ from tests.lab.page.conftest import open_page  # noqa: F401  a fixture
 from tests.lab.page.stubs import trace, view
 
 MODEL = """async ([script, state]) => {
-    const { default: widget } = await import(`data:text/javascript;base64,${script}`);
-    const listeners = new Map();
+    const { default: make } = await import(`data:text/javascript;base64,${script}`);
+    const listeners = new Map(), widget = make();
+    window.seen = [];
     window.model = {
         state,
         get: name => window.model.state[name],
         on: (event, act) => listeners.set(event, [...(listeners.get(event) ?? []), act]),
         off: (event, act) => listeners.set(event, (listeners.get(event) ?? []).filter(other => other !== act)),
-        send: () => {},
+        send: message => { if (message.do === "seen") window.seen.push(message.frame); },
         emit: (event, ...values) => (listeners.get(event) ?? []).forEach(act => act(...values)),
     };
-    widget.initialize({ model: window.model });
-    widget.render({ model: window.model, el: document.body });
+    widget.initialize({ model: { ...window.model } });  // each call has a model of its own
+    widget.render({ model: { ...window.model }, el: document.body });
 }"""
 STATE = """state => {
     window.model.state = state;
@@ -70,5 +71,8 @@ def test_the_pictures_of_a_new_run_stay_also_if_they_come_before_its_state(conte
     for frame in after[early:]:
         tab.evaluate(MESSAGE, frame)
     captions = {panel["name"]: panel["caption"] for frame, _ in after for panel in frame["panels"]}
+    seen = tab.evaluate("async () => { await new Promise(requestAnimationFrame); return window.seen; }")
+    assert seen[-1] == after[-1][0]["frame"]
+    assert len(seen) == len(set(seen)), "a frame was acknowledged twice"
     assert tab.evaluate(PICTURES) == [[captions["throughput"], True], [captions["staleness"], True]]
     tab.close()

@@ -104,6 +104,8 @@ class Shared {
     this.views = new Set();
     this.answers = new Map(); // number of a question -> what to do with its answer
     this.asked = 0;
+    this.page = Math.random().toString(36).slice(2);
+    this.layouts = 0;
     this.onMessage = (message, buffers) => this.receive(message, buffers);
     model.on("msg:custom", this.onMessage);
     this.onPlayer = () => this.begin((model.get("player") || {}).run);
@@ -184,6 +186,15 @@ class Shared {
     } catch (error) {
       for (const view of this.views) view.disconnect();
     }
+  }
+
+  // The views of a page share their pictures, so a panel is drawn if one of them shows it. The layouts of a page are numbered:
+  // JupyterLab sends the first messages through the main shell of the kernel, and later ones through a subshell, which does not wait
+  // for the cell that runs.
+  layout(sizes) {
+    this.layouts += 1;
+    const visible = new Set([...this.views].flatMap((view) => [...view.inView]));
+    this.send({ do: "layout", page: this.page, order: this.layouts, sizes, visible: [...visible] });
   }
 
   ask(message, act) {
@@ -918,7 +929,7 @@ class LabView {
       const layout = JSON.stringify([sizes, [...this.inView].sort()]);
       if (layout === sent) return;
       sent = layout;
-      this.shared.send({ do: "layout", sizes, visible: [...this.inView] });
+      this.shared.layout(sizes);
       this.draw([...this.canvases.keys()]);
     };
     this.sizes = new ResizeObserver(() => requestAnimationFrame(report));
@@ -1160,15 +1171,17 @@ function luminance(parts) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
-export default {
-  initialize({ model }) {
-    const shared = new Shared(model);
-    model.labkitShared = shared;
-    return () => shared.close();
-  },
-  render({ model, el }) {
-    const shared = model.labkitShared || (model.labkitShared = new Shared(model));
-    const view = new LabView(shared, el);
-    return () => view.close();
-  },
+// Called once for each widget; `render` is called for each of its views, with another object as `model`.
+export default () => {
+  let shared;
+  return {
+    initialize({ model }) {
+      shared = new Shared(model);
+      return () => shared.close();
+    },
+    render({ el }) {
+      const view = new LabView(shared, el);
+      return () => view.close();
+    },
+  };
 };

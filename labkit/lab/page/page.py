@@ -73,6 +73,7 @@ class Page:
         self._panels: dict[str, LivePanel] = {}
         self._figures = threading.Lock()  # the drawing thread and questions of the browser use the same figures
         self._visible: frozenset[str] | None = None  # None: the browser has not reported yet
+        self._layout = "", 0  # the newest one: the page in the browser, and its number there
         self._counted = Cumulative(), Cumulative()
         self._stragglers = Stragglers()
         self._text_at = -TEXT_EVERY
@@ -183,8 +184,15 @@ class Page:
             self.widget.send_state("panels")
 
     def _laid_out(self, message: dict[str, Any]) -> None:
-        sizes = {name: _pixels(*size) for name, size in message["sizes"].items()}
-        self._visible = frozenset(message["visible"])
+        page, order = str(message["page"]), int(message["order"])
+        sizes, visible = (
+            {name: _pixels(*size) for name, size in message["sizes"].items()},
+            frozenset(message["visible"]),
+        )
+        with self._order:
+            if page == self._layout[0] and order < self._layout[1]:
+                return  # it was overtaken by a newer one
+            self._layout, self._visible = (page, order), visible
         for name in sizes.keys() & PANELS.keys():
             self._panel(name).size = sizes[name]
         self._thread.after_action()  # until then the browser shows scaled pictures

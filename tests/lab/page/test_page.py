@@ -45,6 +45,7 @@ def test_the_choice_of_a_menu_is_the_value_of_its_control(open_page):
     assert page.lab.pressed == [("set", {"workers": 8}), ("set", {"bandwidth": math.inf})]
 
 
+FIRST = {"page": "p", "order": 1}  # the number of a layout
 MALFORMED = [
     {}, {"do": "?"}, {"do": ["press"]}, {"do": "press"}, {"do": "press", "action": "stop", "args": 3},
     {"do": "press", "action": "set", "args": [3]}, {"do": "press", "action": "set", "args": []},
@@ -52,9 +53,11 @@ MALFORMED = [
     {"do": "press", "action": "set", "args": [{"workers": {"choice": "8"}}]},
     {"do": "press", "action": "set", "args": [{"gone": {"choice": 0}}]},
     {"do": "panels"}, {"do": "panels", "name": "gone", "shown": True}, {"do": "layout"},
-    {"do": "layout", "sizes": {"staleness": 3}},
-    {"do": "layout", "sizes": {"staleness": [math.nan, 100]}, "visible": []}, {"do": "layout", "sizes": {}, "visible": 3},
-    {"do": "layout", "sizes": {"staleness": ["a", "b"]}, "visible": ["staleness"]}, {"do": "seen"}, {"do": "seen", "frame": "x"},
+    {"do": "layout", **FIRST, "sizes": {"staleness": 3}},
+    {"do": "layout", **FIRST, "sizes": {"staleness": [math.nan, 100]}, "visible": []},
+    {"do": "layout", **FIRST, "sizes": {}, "visible": 3}, {"do": "layout", "page": "p", "order": "x", "sizes": {}, "visible": []},
+    {"do": "layout", **FIRST, "sizes": {"staleness": ["a", "b"]}, "visible": ["staleness"]},
+    {"do": "seen"}, {"do": "seen", "frame": "x"},
     {"do": "seen", "frame": None}, {"do": "seen", "frame": 10**9}, {"do": "seen", "frame": -5},
     {"do": "probe"}, {"do": "probe", "panel": "gone", "x": 0.5, "y": 0.5, "number": 1},
     {"do": "probe", "panel": "staleness", "x": None, "y": 0.5, "number": 1}, {"do": "copy", "panel": "gone", "number": 1},
@@ -312,26 +315,28 @@ def test_a_lab_without_a_view_shows_the_error_and_is_tried_a_few_times(open_page
 def test_panels_are_drawn_in_the_size_in_which_they_are_shown(open_page):
     page = open_page(panels=("staleness", "accuracy"))
     both = ["staleness", "accuracy"]
-    page.browser.send_to_kernel(do="layout", sizes={"staleness": [400.4, 180], "accuracy": [0, 10**7]}, visible=both)
+    page.browser.send_to_kernel(
+        do="layout", **FIRST, sizes={"staleness": [400.4, 180], "accuracy": [0, 10**7]}, visible=both
+    )
     frame = page.show()
     assert frame["staleness"]["size"] == [400, 180]
     assert frame["accuracy"]["size"] == [SMALLEST[0], LARGEST[1]]
-    page.browser.send_to_kernel(do="layout", sizes={"staleness": [400, SMALLEST[1] / 2]}, visible=both)
+    page.browser.send_to_kernel(do="layout", **FIRST, sizes={"staleness": [400, SMALLEST[1] / 2]}, visible=both)
     assert page.show()["staleness"]["size"] == [800, SMALLEST[1]]  # in the same shape
-    page.browser.send_to_kernel(do="layout", sizes={"staleness": [500, 180]}, visible=both)
+    page.browser.send_to_kernel(do="layout", **FIRST, sizes={"staleness": [500, 180]}, visible=both)
     assert {name: picture["size"] for name, picture in page.show().items()} == {"staleness": [500, 180]}
 
 
 def test_a_new_size_is_drawn_at_once(open_page):
     page = open_page(panels=("staleness",))
-    page.browser.send_to_kernel(do="layout", sizes={"staleness": [500, 180]}, visible=["staleness"])
+    page.browser.send_to_kernel(do="layout", **FIRST, sizes={"staleness": [500, 180]}, visible=["staleness"])
     assert page.thread.acted
     assert page.thread.due
 
 
 def test_a_frame_names_the_pictures_that_are_up_to_date_and_their_time(open_page, monkeypatch):
     page = open_page(view(state="running", t=NANO // 4), panels=("staleness", "accuracy"))
-    page.browser.send_to_kernel(do="layout", sizes={}, visible=["accuracy"])
+    page.browser.send_to_kernel(do="layout", **FIRST, sizes={}, visible=["accuracy"])
     page.thread.frame()
     ((frame, _),) = page.browser.take("frame")
     assert ([panel["name"] for panel in frame["panels"]], frame["current"], frame["t"]) == (
@@ -351,13 +356,23 @@ def test_a_frame_names_the_pictures_that_are_up_to_date_and_their_time(open_page
 
 def test_invisible_panels_are_not_drawn_until_they_are_seen(open_page):
     page = open_page(panels=("staleness", "accuracy", "throughput"))
-    page.browser.send_to_kernel(do="layout", sizes={}, visible=["accuracy"])
+    page.browser.send_to_kernel(do="layout", **FIRST, sizes={}, visible=["accuracy"])
     assert set(page.show()) == {"accuracy"}
     assert page.show(of=trace(2)).keys() == {"accuracy"}
     page.thread.due = False
-    page.browser.send_to_kernel(do="layout", sizes={}, visible=["accuracy", "staleness"])
+    page.browser.send_to_kernel(do="layout", **FIRST, sizes={}, visible=["accuracy", "staleness"])
     assert page.thread.due
     assert page.show(of=trace(2)).keys() == {"staleness"}
+
+
+def test_a_layout_that_was_overtaken_by_a_newer_one_is_ignored(open_page):
+    """JupyterLab sends the first messages through the main shell of the kernel, where they wait for the cell that runs."""
+    page = open_page(panels=("staleness", "accuracy", "throughput"))
+    page.browser.send_to_kernel(do="layout", page="p", order=2, sizes={}, visible=["accuracy", "staleness"])
+    page.browser.send_to_kernel(do="layout", page="p", order=1, sizes={}, visible=[])
+    assert set(page.show()) == {"accuracy", "staleness"}
+    page.browser.send_to_kernel(do="layout", page="opened later", order=1, sizes={}, visible=["throughput"])
+    assert set(page.show()) == {"throughput"}
 
 
 def test_panels_are_chosen_and_put_in_their_place(open_page):

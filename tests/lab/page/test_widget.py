@@ -36,7 +36,7 @@ def test_all_sections_are_part_of_the_state(opened):
     assert len(listened) == 13
     assert set(listened) <= set(browser.state)
     assert "export default" in browser.state["_esm"]
-    assert re.findall("^export .*", browser.state["_esm"], re.MULTILINE) == ["export default {"]  # one module
+    assert re.findall("^export .*", browser.state["_esm"], re.MULTILINE) == ["export default () => {"]  # one module
 
 
 def test_concurrent_changes_leave_the_browser_with_the_state_of_the_widget(opened):
