@@ -174,22 +174,23 @@ def test_advice_says_that_costs_were_measured_and_what_is_doubtful():
     assert "Doubtful: 2,002 parameters; measured were 10 to 1,000." in text
 
 
-def advice_agrees(strategy, workers):
+def check_advice(strategy, workers):
+    """Compare the advised rate with that of a forecast's simulated run."""
     (simulated,) = forecast(strategy, KNOWN, workers=workers, seeds=1, budget=lk.Budget(samples=32 * 1280)).sweep.rows
     advised = lk.advise(PROBLEM, KNOWN.cluster(workers), [strategy]).best
     assert advised.gradients_per_second == pytest.approx(simulated["gradients_per_second"], rel=0.04)
 
 
-AGREE = ["sync-ps", "async-ps", "ring-all-reduce", "bucketed-all-reduce"]
+ADVISED = ["sync-ps", "async-ps", "ring-all-reduce", "bucketed-all-reduce"]
 
 
 @pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("strategy", AGREE)
+@pytest.mark.parametrize("strategy", ADVISED)
 def test_advice_agrees_with_forecasts(workers, strategy):
-    advice_agrees(strategy, workers)
+    check_advice(strategy, workers)
 
 
 @pytest.mark.sample(0, slow=1)
-@pytest.mark.parametrize("strategy", AGREE)
+@pytest.mark.parametrize("strategy", ADVISED)
 def test_advice_for_16_workers_agrees_with_forecasts(strategy):
-    advice_agrees(strategy, 16)
+    check_advice(strategy, 16)

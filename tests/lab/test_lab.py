@@ -278,7 +278,7 @@ MALFORMED = [
 ]  # fmt: skip
 
 
-def test_a_malformed_press_is_answered_and_changes_nothing(lab, browsers, caplog):
+def test_malformed_presses_are_answered_and_change_nothing(lab, browsers, caplog):
     one = lab(quick=False).set(**QUICK).run().pause()
     (browser,) = (each for each in browsers.values() if "toolbar" in each.state)
     settings, run, t = one.settings, one.latest, one.view().t
