@@ -14,17 +14,21 @@ from tests.lab.page.stubs import trace, view
 MODEL = """async ([script, state]) => {
     const { default: make } = await import(`data:text/javascript;base64,${script}`);
     const listeners = new Map(), widget = make();
-    window.seen = [];
+    window.seen = [], window.layouts = [];
     window.model = {
         state,
         get: name => window.model.state[name],
         on: (event, act) => listeners.set(event, [...(listeners.get(event) ?? []), act]),
         off: (event, act) => listeners.set(event, (listeners.get(event) ?? []).filter(other => other !== act)),
-        send: message => { if (message.do === "seen") window.seen.push(message.frame); },
+        send: message => {
+            if (message.do === "seen") window.seen.push(message.frame);
+            if (message.do === "layout") window.layouts.push(message);
+        },
         emit: (event, ...values) => (listeners.get(event) ?? []).forEach(act => act(...values)),
     };
     widget.initialize({ model: { ...window.model } });  // each call has a model of its own
-    widget.render({ model: { ...window.model }, el: document.body });
+    window.render = el => { widget.render({ model: { ...window.model }, el }); };
+    window.render(document.body);
 }"""
 STATE = """state => {
     window.model.state = state;
@@ -75,4 +79,21 @@ def test_the_pictures_of_a_new_run_stay_also_if_they_come_before_its_state(conte
     assert seen[-1] == after[-1][0]["frame"]
     assert len(seen) == len(set(seen)), "a frame was acknowledged twice"
     assert tab.evaluate(PICTURES) == [[captions["throughput"], True], [captions["staleness"], True]]
+    tab.close()
+
+
+def test_a_panel_is_visible_if_one_of_two_views_shows_it(context, open_page):  # noqa: F811
+    page = open_page(panels=("throughput", "staleness"))
+    state = {name: value for name, value in page.browser.state.items() if name[0] != "_"}
+    tab = context.new_page()
+    tab.set_viewport_size({"width": 1280, "height": 1600})  # high enough for the whole page
+    tab.evaluate(MODEL, [base64.b64encode(PageWidget._esm.encode()).decode(), state])
+    tab.wait_for_function("() => window.layouts.at(-1)?.visible.length === 2")
+    before = tab.evaluate("() => window.layouts.length")
+    tab.evaluate("() => { const hidden = document.createElement('div'); hidden.hidden = true;"
+                 " document.body.append(hidden); window.render(hidden); }")  # fmt: skip
+    tab.wait_for_function("count => window.layouts.length > count", arg=before)
+    assert set(tab.evaluate("() => window.layouts.at(-1).visible")) == {"throughput", "staleness"}
+    orders = tab.evaluate("() => window.layouts.map(layout => layout.order)")
+    assert orders == sorted(set(orders))
     tab.close()
