@@ -61,8 +61,11 @@ class Environment:
 
 
 def build(folder: Path, python: str) -> Environment:
-    """Do what repo2docker does with `binder/`: install the pins with the configured pip, then run postBuild in the
-    checkout. Modules are compiled only when they are imported; most of them never are.
+    """Do what repo2docker does with `binder/`: install the pins, then run postBuild in the checkout. Modules are compiled only
+    when they are imported; most of them never are.
+
+    The pins are installed by uv, which takes a fifth of pip's processor time; by pip if there is no uv, or if uv, which does not
+    read pip's configuration, fails.
     """
     made = Environment(folder / "env", folder / "repo", folder / "home")
     shutil.copytree(ROOT, made.repo, ignore=shutil.ignore_patterns(*NOT_COPIED))
@@ -71,9 +74,15 @@ def build(folder: Path, python: str) -> Environment:
         venv.create(made.prefix, with_pip=True, symlinks=True)
     else:
         subprocess.run([python, "-m", "venv", made.prefix], check=True, timeout=STEP_S)
-    pip = [made.prefix / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile"]
-    with_pip_settings = made.variables(HOME=os.environ.get("HOME", str(made.home)))
-    _run([*pip, "-r", "binder/requirements.txt"], made.repo, with_pip_settings, BUILD_S)
+    there = made.prefix / "bin" / "python"
+    uv = [shutil.which("uv") or "uv", "pip", "install", "--python", there]
+    pip = [there, "-m", "pip", "install", "--no-compile"]
+    pins = ["--quiet", "-r", "binder/requirements.txt"]
+    with_settings = made.variables(HOME=os.environ.get("HOME", str(made.home)))
+    try:
+        _run([*uv, *pins], made.repo, with_settings, BUILD_S)
+    except (OSError, AssertionError):
+        _run([*pip, *pins], made.repo, with_settings, BUILD_S)
     _run(["binder/postBuild"], made.repo, made.variables(), STEP_S)
     return made
 

@@ -37,7 +37,7 @@ from tests.browser.server import LabServer  # noqa: E402
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
-    """JupyterLab. When it has ended, no kernel and no Dask process may be left."""
+    """JupyterLab, started by `labkit lab`. When it has ended, no kernel and no Dask process may be left."""
     lab = LabServer(tmp_path_factory.mktemp("jupyterlab") / "home")
     yield lab
     left = lab.close()
@@ -85,21 +85,25 @@ opened = pytest.StashKey[list[Notebook]]()  # the notebooks of a file
 
 @pytest.fixture(scope="module")
 def notebook(request: pytest.FixtureRequest, server: LabServer, context: Any, pictures: Path) -> Iterator[Callable]:
-    """`notebook(cells)` opens a new notebook of these sources, or a copy of the notebook at this path:
+    """`notebook(cells)` opens a new notebook of these sources, or the copy that `labkit lab` has made of a notebook:
 
         page = notebook(["import labkit as lk; lk.Lab()"])
         page.run_and_wait(0)
         page.await_panels()
         page.output(0).get_by_role("button", name="Run").click()
 
-    After the tests of the file all kernels are ended, and no process may be left.
+    It replaces the notebook before it in the same tab. After the tests of the file all kernels are ended, and no process may be
+    left.
     """
     pages = request.node.stash[opened] = []
 
-    def open_one(cells: list[str] | Path, **how: Any) -> Notebook:
-        name = f"{request.node.path.stem}-{len(pages)}.ipynb"
-        write(server.root / name, cells)
+    def open_one(cells: list[str] | str, **how: Any) -> Notebook:
+        name = cells if isinstance(cells, str) else f"{request.node.path.stem}-{len(pages)}.ipynb"
+        if not isinstance(cells, str):
+            write(server.root / name, cells)
         pages.append(Notebook(server, context, name, pictures, **how))
+        if isinstance(cells, str):  # a stored number would hide that a cell is run and gets the same again
+            pages[-1].command("notebook:clear-all-cell-outputs")
         return pages[-1]
 
     yield open_one

@@ -26,9 +26,24 @@ HARMLESS: tuple[str, ...] = ()  # known errors of JupyterLab, as regular express
 CANVASES = ".labkit-lab canvas"  # the panels of labs
 THEMES = {"dark": "JupyterLab Dark", "light": "JupyterLab Light"}
 
-READY = """() => {
+# Open a notebook in a tab that shows another document, and leave only the new one open.
+OPEN = """async name => {
+    const { commands, shell } = window.jupyterapp;
+    const opened = await commands.execute("docmanager:open", { path: name });
+    [...shell.widgets("main")].filter(widget => widget !== opened).forEach(widget => widget.dispose());
+}"""
+WHOLE = """async whole => {
+    const { commands, restored, shell } = window.jupyterapp;
+    await restored;
+    await commands.execute("application:set-mode", { mode: whole ? "multiple-document" : "single-document" });
+    whole ? shell.expandLeft() : shell.collapseLeft();
+}"""
+CLOSE = """name => [...window.jupyterapp.shell.widgets("main")].filter(widget => widget.context?.path === name)
+    .forEach(widget => widget.dispose())"""
+READY = """name => {
     const notebook = window.jupyterapp?.shell?.currentWidget, session = notebook?.sessionContext;
-    return session?.isReady && session.session?.kernel?.connectionStatus === "connected"
+    return notebook?.context?.path === name
+        && session?.isReady && session.session?.kernel?.connectionStatus === "connected"
         && document.querySelectorAll(".jp-Notebook .jp-Cell").length > 0;
 }"""
 KERNEL = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
@@ -68,26 +83,19 @@ LABS = """
 """
 
 
-def write(path: Path, cells: Sequence[str] | Path) -> None:
-    """A notebook of these code cells; or a copy of a notebook, never run."""
-    if isinstance(cells, Path):
-        copy = nbformat.read(cells, 4)
-        for cell in copy.cells:
-            if cell.cell_type == "code":  # a stored number would hide that a cell is run and gets the same again
-                cell.outputs, cell.execution_count = [], None
-        nbformat.write(copy, path)
-        return
+def write(path: Path, cells: Sequence[str]) -> None:
+    """A notebook of these code cells."""
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     sources = [nbformat.v4.new_code_cell(cell.strip()) for cell in cells]
     nbformat.write(nbformat.v4.new_notebook(cells=sources, metadata={"kernelspec": kernel}), path)
 
 
 class Notebook:
-    """The notebook file `name` of `server`, open in a separate tab and connected to its kernel.
+    """The notebook file `name` of `server`, open and connected to its kernel, in the tab of the notebook before it, which is
+    replaced; its kernel continues. A tab of its own costs five times the processor time.
 
-    `size`: of the window, in CSS pixels. `whole`: JupyterLab with its side bar and menus, as `jupyter lab` opens it; else the
-    notebook alone. `page` is Playwright's page, for other operations;
-    `shade`: its present theme, "light" or "dark".
+    `size`: of the window, in CSS pixels. `whole`: JupyterLab with its side bar, as `jupyter lab` opens it; else the notebook
+    alone. `page` is Playwright's page, for other operations; `shade`: its present theme, "light" or "dark".
     """
 
     page: Page
@@ -105,17 +113,20 @@ class Notebook:
     # the tab ----------------------------------------------------------------------------------------------------------
 
     def reopen(self) -> Notebook:
-        """A new tab with this notebook, and with the same kernel if it still runs."""
-        self.page = self._context.new_page()
+        """Open this notebook, in a new tab if there is none, and with the same kernel if it still runs."""
+        tab = next((page for page in self._context.pages if page.url.startswith(self.server.url)), None)
+        self.page = tab or self._context.new_page()
         self.page.set_default_timeout(1000 * LIMIT)
-        self.page.set_viewport_size({"width": self.size[0], "height": self.size[1]})
         self.page.on("console", self._record_message)
-        self.page.on("pageerror", lambda error: self._messages.append(f"page: {error}"))
-        mode, reset = ("lab", "reset&") if self.whole else ("doc", "")
-        address = f"{self.server.url}{mode}/tree/{self.name}?{reset}token={self.server.token}"
-        self.page.goto(address)
-        self.page.wait_for_function(READY)
+        self.page.on("pageerror", self._record_error)
+        if tab is None:
+            self.page.goto(f"{self.server.url}lab/tree/{self.name}?reset&token={self.server.token}")
+        else:
+            self.page.evaluate(OPEN, self.name)
+        self.await_page(READY, arg=self.name)
+        self.page.evaluate(WHOLE, self.whole)
         self.page.evaluate(f"() => window.labkitMeasure.listen({KERNEL})")
+        self.resize(*self.size, drawn=False)
         return self
 
     def close_tab(self) -> None:
@@ -123,10 +134,12 @@ class Notebook:
         self.page.close()
 
     def close(self) -> None:
-        """Close the tab and end the kernel. The next notebook is light again. Idempotent."""
+        """Close the notebook and end its kernel. The next notebook is light again. Idempotent."""
         if not self.page.is_closed():
             self.theme("light")
-            self.page.close()
+            self.page.evaluate(CLOSE, self.name)
+            self.page.remove_listener("console", self._record_message)
+            self.page.remove_listener("pageerror", self._record_error)
         self.server.shut_down(self.name)
 
     def save(self) -> None:
@@ -147,7 +160,7 @@ class Notebook:
         ):  # the page is not told of a change of only the ratio, as it is with a real screen
             screen = {"width": width, "height": high, "deviceScaleFactor": ratio, "mobile": False}
             session.send("Emulation.setDeviceMetricsOverride", screen)
-        self.page.wait_for_function("r => window.devicePixelRatio === r", arg=ratio)
+        self.await_page("r => window.devicePixelRatio === r", arg=ratio)
         self.page.evaluate("() => window.labkitMeasure.laidOut()")
         if drawn:
             self.await_layout()
@@ -204,11 +217,11 @@ class Notebook:
         before = self.prompt(index)
         self.cell(index).locator(".cm-content").click()
         self.page.keyboard.press("Shift+Enter")
-        self.page.wait_for_function(f"([i, before]) => !['', before].includes({PROMPT})", arg=[index, before])
+        self.await_page(f"([i, before]) => !['', before].includes({PROMPT})", arg=[index, before])
 
     def wait_idle(self, index: int) -> None:
         """Until the cell has ended; AssertionError if with an error."""
-        self.page.wait_for_function(f"([i]) => /^\\d+$/.test({PROMPT})", arg=[index])
+        self.await_page(f"([i]) => /^\\d+$/.test({PROMPT})", arg=[index])
         for output in self.outputs(index):
             assert output["output_type"] != "error", f"cell {index}: {output['ename']}: {output['evalue']}"
 
@@ -288,6 +301,9 @@ class Notebook:
         if message.type in ("error", "assert"):
             self._messages.append(f"console: {message.text}")
 
+    def _record_error(self, error: PlaywrightError) -> None:
+        self._messages.append(f"page: {error}")
+
     @property
     def errors(self) -> list[str]:
         """Errors in the browser's console since the notebook was first opened, or since `forgive()`."""
@@ -297,9 +313,15 @@ class Notebook:
         """Clear the errors so far, which the test has caused deliberately."""
         self._messages.clear()
 
+    def await_page(self, condition: str, arg: Any = None) -> None:
+        """Until this JavaScript is true: an expression, or a function of `arg`. It is not evaluated for every frame, which would
+        cost the browser a tenth of a core.
+        """
+        self.page.wait_for_function(condition, arg=arg, polling=50)
+
     def await_panels(self, selector: str = CANVASES, least: int = 1) -> None:
         """Until at least so many visible canvases match `selector`, and none of them is blank."""
-        self.page.wait_for_function(PICTURED, arg=[selector, least], polling=200)
+        self.await_page(PICTURED, arg=[selector, least])
 
     @property
     def drawn(self) -> list[int]:
@@ -309,7 +331,7 @@ class Notebook:
     def await_layout(self) -> None:
         """Until the labs have the layout of the present window, and their panels in view were drawn in their present size."""
         self.page.evaluate("() => window.labkitMeasure.laidOut()")
-        self.page.wait_for_function("() => window.labkitMeasure.sized()")
+        self.await_page("() => window.labkitMeasure.sized()")
 
     def await_still(self, lab: str = "lab") -> None:
         """Until this lab has drawn its last picture, and the page has received it."""
@@ -318,26 +340,26 @@ class Notebook:
             uuid.uuid4().hex
         )  # all that the kernel has sent comes before the message that it has completed this request
         self.kernel("0", number)
-        self.page.wait_for_function("id => window.labkitMeasure.heard.has(id)", arg=number)
+        self.await_page("id => window.labkitMeasure.heard.has(id)", arg=number)
 
     def await_answer(self, kind: str, act: Callable[[], Any]) -> None:
         """Until the question of this kind that `act` makes the page ask was answered."""
         before = self.page.evaluate("kind => window.labkitMeasure.asked[kind] ?? 0", kind)
         act()
         asked = "([kind, before]) => window.labkitMeasure.asked[kind] > before && !window.labkitMeasure.open.size"
-        self.page.wait_for_function(asked, arg=[kind, before])
+        self.await_page(asked, arg=[kind, before])
 
     def await_caption(self, panel: str, pattern: str) -> None:
         """Until the caption of a panel matches. The panel is brought into view, again if JupyterLab scrolls away from it: what is
         out of view is not drawn.
         """
-        self.page.wait_for_function(CAPTIONED, arg=[panel, pattern])
+        self.await_page(CAPTIONED, arg=[panel, pattern])
 
     def await_drawings(self, least: int, selector: str = CANVASES) -> None:
         """Until one of the canvases that match `selector` was drawn so many times more."""
         before = self.page.evaluate("css => window.labkitMeasure.most(css)", selector)
         condition = "([css, count]) => window.labkitMeasure.most(css) >= count"
-        self.page.wait_for_function(condition, arg=[selector, before + least], polling=100)
+        self.await_page(condition, arg=[selector, before + least])
 
     def acknowledged(self, click: Callable[[], Any], condition: str, seconds: float = LIMIT) -> float:
         """Milliseconds from the press that `click` makes until the frame in which `condition` holds.
@@ -345,7 +367,7 @@ class Notebook:
         `condition` is a JavaScript expression over the page that is false before, or will be in a moment: the kernel may
         be ahead of the page. An error if it does not become true.
         """
-        self.page.wait_for_function(f"() => !({condition})")
+        self.await_page(f"() => !({condition})")
         self.page.evaluate(f"s => window.labkitMeasure.expect(() => Boolean({condition}), 1000 * s)", seconds)
         click()
         return float(self.page.evaluate("() => window.labkitMeasure.answer"))

@@ -21,30 +21,27 @@ from typing import Any
 
 import psutil
 
+from labkit.cli.notebooks import COPY_FOLDER
+
 MARK = "LABKIT_TEST_SERVER"
 STOPS, LEAVES = 60.0, 60.0  # seconds at most: to stop, for its child processes to end
-QUIET = {"fetchNews": "false", "checkForUpdates": False}  # no news dialog over the page
 
 
 class LabServer:
-    """JupyterLab from the Python that runs the tests. `root` is its folder of notebooks, `url` where it listens.
+    """JupyterLab, started by `labkit lab` in the Python environment of the tests. `root` is its folder of notebooks, `url` where
+    it listens, `opens` the path below `url` that the browser of a user would open.
 
-    It contacts no news server, reads no user settings, and accepts only requests with its token. `command`: the module that
-    starts it, and arguments; `notebooks`: its folder of notebooks in the working folder. `opens`: the path below `url` that
-    the browser of a user would open.
+    It reads no user settings, and accepts only requests with its token.
     """
 
-    def __init__(self, folder: Path, command: tuple[str, ...] = ("jupyterlab",), notebooks: str = ""):
+    def __init__(self, folder: Path):
         self.folder, here, self.log = folder, folder / "notebooks", folder / "jupyterlab.log"
-        self.root = here / notebooks
+        self.root = here / COPY_FOLDER
         self.token, self._mark = secrets.token_hex(16), secrets.token_hex(16)
         self.url = self.opens = ""
-        self.root.mkdir(parents=True)
-        settings = folder / "settings" / "@jupyterlab" / "apputils-extension"
-        settings.mkdir(parents=True)
-        (settings / "notification.jupyterlab-settings").write_text(json.dumps(QUIET))
+        here.mkdir(parents=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", *command, *self._options()],
+            [sys.executable, "-m", "labkit", "lab", *self._options()],
             cwd=here,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
@@ -73,11 +70,10 @@ class LabServer:
         self._listening.set()
 
     def _options(self) -> list[str]:
-        options = ["--no-browser", "--expose-app-in-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
+        options = ["--no-browser", "--", "--expose-app-in-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
         options += [f"--IdentityProvider.token={self.token}"]
         options += ["--LanguageServerManager.autodetect=False"]  # a language server would be left as a process
-        root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        return [*options, *root]
+        return options
 
     def _environment(self) -> dict[str, str]:
         own = {

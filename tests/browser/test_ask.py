@@ -54,17 +54,17 @@ def draw(page, corners):
 
 
 def test_the_answer_for_a_drawn_digit_changes_while_the_run_learns(page):
-    page.page.wait_for_function(f"{TEXT}.includes('no model yet: press Run')")
+    page.await_page(f"{TEXT}.includes('no model yet: press Run')")
     assert page.focused.startswith("drawing")
     page.kernel("lab.run().pause() and lab.step() and 0")
     page.page.wait_for_selector(".lk-ask .lk-best")  # a held-out sample is answered at once
     draw(page, TWO)
-    page.page.wait_for_function(f"{TEXT}.includes('your drawing')")
+    page.await_page(f"{TEXT}.includes('your drawing')")
     first = page.page.evaluate(SHARES)
     page.kernel("lab.resume() and 0")
-    page.page.wait_for_function(f"{SHARES} !== {first!r}")  # nobody draws: the weights are newer
+    page.await_page(f"{SHARES} !== {first!r}")  # nobody draws: the weights are newer
     page.await_kernel("lab.view().t > 30e9")
-    page.page.wait_for_function(f"{ANSWER} === '2'")
+    page.await_page(f"{ANSWER} === '2'")
     page.kernel("lab.pause() and 0")
     page.await_still()
     page.screenshot("ask-drawn")
@@ -81,11 +81,11 @@ def test_held_out_samples_and_single_pixels_by_keyboard(page):
     page.kernel("lab.run().pause() and lab.step() and 0")
     page.button("next held-out sample").focus()
     page.press("Enter")
-    page.page.wait_for_function(f"{TEXT}.includes('held-out sample')")
+    page.await_page(f"{TEXT}.includes('held-out sample')")
     before = page.kernel(f"{ASKED}.held_out")
     page.press("Enter")
     page.await_kernel(f"{ASKED}.held_out == {before + 1}")
-    page.page.wait_for_function(f"{TEXT}.includes('held-out sample {before + 2} of 359')")
+    page.await_page(f"{TEXT}.includes('held-out sample {before + 2} of 359')")
     label = page.kernel(f"int({ASKED}.truth)")
     assert page.page.locator(".lk-which b").inner_text() == f"class {label}"
     t, sample = page.kernel("lab.view().t"), page.kernel(f"{ASKED}.sample.tolist()")
@@ -103,7 +103,7 @@ def test_held_out_samples_and_single_pixels_by_keyboard(page):
 
 def test_a_point_of_the_plane_by_click_and_slider(page):
     page.kernel("lab.set(data='moons') and lab.run().pause() and lab.step() and 0")
-    page.page.wait_for_function(f"{TEXT}.includes('feature 2')")
+    page.await_page(f"{TEXT}.includes('feature 2')")
     page.page.locator(".lk-pad").click(position={"x": 103, "y": 75})
     page.await_kernel(f"{ASKED}.held_out is None")
     middle = page.kernel(f"((lab.inquiry.answer().inputs.low + {ASKED}.inputs.high) / 2).tolist()")
@@ -120,12 +120,12 @@ def test_a_point_of_the_plane_by_click_and_slider(page):
 def test_the_menu_of_own_models_and_the_question_to_one(page):
     page.kernel("lab.set(model=Linear()).set(model=Linear(scale=1.0)).set(model=MLP()).set(model=None) and 0")
     menu = page.lab().get_by_label("model", exact=True)
-    page.page.wait_for_function("document.querySelector('select[aria-label=model]')?.options.length === 4")
+    page.await_page("document.querySelector('select[aria-label=model]')?.options.length === 4")
     texts = menu.locator("option").all_inner_texts()
     assert texts == ["dense layers", "Linear, scale=0.1", "Linear, scale=1.0", "MLP"]
     menu.select_option("MLP")
     page.await_kernel("lab.settings.problem.model == MLP()")
-    page.page.wait_for_function("!document.querySelector('.lk-settings select[aria-label=\"hidden layers\"]')")
+    page.await_page("!document.querySelector('.lk-settings select[aria-label=\"hidden layers\"]')")
     page.button("Run").click()
     page.await_kernel(f"lab.latest.plan.problem.model == MLP() and {ASKED}.values is not None")
     page.page.wait_for_selector(".lk-ask .lk-best")

@@ -1,16 +1,14 @@
-"""Calibrate, compare a run with its forecast, forecast another size, and sweep a setting, with the buttons of the lab."""
+"""Calibrate, compare a run with its forecast, forecast another size, and sweep a setting, with the buttons of a lab in virtual
+time.
+"""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.browser.cells import SHEET, TEXT
 from tests.browser.test_accessibility import violations
 
-PROCESSES = """
-import labkit as lk
-lab = lk.Lab(lk.Problem("digits", hidden=(16,)), panels=["throughput", "staleness", "staleness_over_time"]).set(seconds=600)
-lab
-"""
 # A cluster with known costs instead of processes. The calibration has the same costs, so it forecasts exactly.
 COSTS = """
 from dataclasses import replace
@@ -24,8 +22,6 @@ lab = lk.Lab(problem, "async-ps", cluster).set(seconds=600)
 lab.calibration = None  # a lab has that of the lab which the same cell made before
 lab
 """
-TEXT = "document.querySelector('.labkit-lab').innerText"
-SHEET = ".labkit-lab .lk-sheet"
 BOTH = "['run', 'calibrate'].forEach(id => document.querySelector(`.labkit-lab [data-id=${id}]`).click())"
 
 
@@ -45,29 +41,6 @@ def known(shared):
     page.await_panels(least=5)
     page.lab().evaluate("node => node.scrollIntoView()")  # panels that are out of view are not drawn
     return page
-
-
-def test_calibrate_measures_the_processes_and_the_next_run_is_compared_with_its_forecast(notebook, record):
-    page = notebook([PROCESSES], size=(1366, 768), whole=True)
-    page.run_and_wait(0)
-    page.await_panels(least=3)
-    page.lab().evaluate("node => node.scrollIntoView()")  # panels that are out of view are not drawn
-    page.button("Calibrate").dblclick()  # one measurement
-    page.page.wait_for_selector(f"{SHEET} progress")
-    page.page.wait_for_function(f"/measuring digits on this cluster: \\d+ of \\d+/.test({TEXT})")
-    page.screenshot("calibrate-1-measuring")
-    assert page.kernel("'run' not in lab.view().available")
-    page.await_kernel("lab.calibration is not None")
-    page.page.wait_for_function(f"document.querySelector('{SHEET} table')?.innerText.includes('gradient')")
-    page.screenshot("calibrate-2-measured")
-    page.button("Run on cluster").click()
-    page.page.wait_for_selector(SHEET, state="hidden")  # the panels show the run
-    page.await_kernel("lab.comparison is not None and not lab.view().simulated and lab.view().t > 4e9")
-    page.await_caption("throughput", "forecast .* measured")
-    page.await_caption("staleness", "dashes: forecast")
-    page.screenshot("calibrate-3-compared")
-    record("forecast, measured and forecast", page.kernel("[list(row) for row in lab.comparison.cells()]"))
-    page.close()
 
 
 def test_the_dashed_curve_is_drawn_and_follows_a_slowdown(known):
@@ -99,7 +72,7 @@ def test_calibrate_can_be_cancelled_and_is_refused_during_a_run(known):
     page.page.wait_for_selector(SHEET, state="hidden")
     page.page.evaluate(BOTH)  # the page does not know yet that the run has begun
     page.await_kernel("lab.view().state == 'running' and lab.view().t > 0")
-    page.page.wait_for_function(f"{TEXT}.includes('a run is active') && {TEXT}.includes('Press Stop first')")
+    page.await_page(f"{TEXT}.includes('a run is active') && {TEXT}.includes('Press Stop first')")
     assert page.page.locator(SHEET).is_hidden()
     page.page.wait_for_selector(".labkit-lab [data-id=calibrate][aria-disabled=true]")
     page.button("Calibrate").click(force=True)  # it is marked as disabled; a press says why
@@ -115,18 +88,18 @@ def test_what_if_and_a_sweep_show_their_results_in_the_page(known):
     sheet.get_by_label("workers to forecast").fill("8")
     sheet.get_by_role("button", name="Forecast", exact=True).click()
     page.await_kernel("lab.view().forecasts is not None")
-    page.page.wait_for_function("document.querySelectorAll('[aria-label=\"what if\"] tbody tr').length === 2")
+    page.await_page("document.querySelectorAll('[aria-label=\"what if\"] tbody tr').length === 2")
     page.lab().get_by_role("button", name="sweep workers").click()
     sheet.get_by_label("values", exact=True).fill("1, 2, 4")
     sheet.get_by_role("button", name="Sweep", exact=True).click()
     page.await_kernel("lab.view().swept is not None and lab.view().task.state == 'over'")
-    page.page.wait_for_function("document.querySelectorAll('[aria-label=\"sweep a setting\"] tbody tr').length === 3")
-    page.page.wait_for_function("window.labkitMeasure.pictured('.labkit-lab canvas.lk-figure', 1)", polling=200)
+    page.await_page("document.querySelectorAll('[aria-label=\"sweep a setting\"] tbody tr').length === 3")
+    page.await_page("window.labkitMeasure.pictured('.labkit-lab canvas.lk-figure', 1)")
     for shade in ("light", "dark"):
         page.theme(shade)
         page.screenshot(f"sweep-{shade}")
     page.resize(1366, 1800)  # the whole sheet is visible: axe-core cannot judge texts that are scrolled out of view
-    page.page.wait_for_function(f"(it => it.scrollHeight <= it.clientHeight)(document.querySelector('{SHEET}'))")
+    page.await_page(f"(it => it.scrollHeight <= it.clientHeight)(document.querySelector('{SHEET}'))")
     for shade in ("dark", "light"):
         page.theme(shade)
         assert violations(page, SHEET) == []

@@ -18,7 +18,7 @@ GRADIENTS = "sum(c.gradients for c in lab.trace.counters.values())"
 def press(page, name, chip, then):
     """Press a button; the chip shows the condition of the role, and the run continues."""
     page.button(name).click()
-    page.page.wait_for_function(f"{CHIPS}.includes('{chip}')")
+    page.await_page(f"{CHIPS}.includes('{chip}')")
     page.await_kernel(then)
 
 
@@ -28,7 +28,7 @@ def kill_freeze_and_back(page, name):
     page.role("w2").click()
     assert page.page.evaluate(BUTTONS)[:2] == ["Kill", "Freeze"]
     press(page, "Kill", "w2 killed", "lab.view().conditions == {'worker-2': 'killed'}")
-    page.page.wait_for_function(f"{BUTTONS}[0] === 'Restart'")
+    page.await_page(f"{BUTTONS}[0] === 'Restart'")
     before = page.kernel(GRADIENTS)
     page.await_kernel(f"{GRADIENTS} > {before} + 20")  # the others continue, and it stays away
     page.screenshot(f"{name}-killed")
@@ -38,7 +38,7 @@ def kill_freeze_and_back(page, name):
     page.screenshot(f"{name}-restarted")
     page.role("w1").click()
     press(page, "Freeze", "w1 frozen", "lab.view().conditions == {'worker-1': 'frozen'}")
-    page.page.wait_for_function(f"{BUTTONS}[1] === 'Thaw'")
+    page.await_page(f"{BUTTONS}[1] === 'Thaw'")
     page.screenshot(f"{name}-frozen")
     press(page, "Thaw", "w1", "lab.view().conditions == {}")
     assert page.kernel("lab.view().state") == "running"
@@ -57,4 +57,4 @@ def test_kill_and_restart_freeze_and_thaw_in_virtual_time(notebook):
     ]
     for at, chip in ((moments[0] + 0.1, "w2 killed"), (moments[1] + 0.1, "w2")):  # looking back
         page.kernel(f"lab.seek({at}) and 0")
-        page.page.wait_for_function(f"{CHIPS}.includes('{chip}')")
+        page.await_page(f"{CHIPS}.includes('{chip}')")

@@ -89,7 +89,7 @@ def test_arrows_move_sliders_and_menus(lab):
     lab.press("ArrowDown")
     lab.await_kernel("lab.settings.strategy.name != lab.latest.plan.strategy.name")
     shown = "([old]) => document.activeElement.value !== old"
-    lab.page.wait_for_function(shown, arg=[chosen])
+    lab.await_page(shown, arg=[chosen])
     lab.press("ArrowUp")
     lab.await_kernel("lab.settings.strategy.name == lab.latest.plan.strategy.name")
 
@@ -124,7 +124,7 @@ def test_arrows_look_back_and_forward_and_end_is_the_present(lab):
     now = lab.kernel("lab.view().t")
     lab.press("ArrowLeft")
     lab.await_kernel(f"not lab.view().live and lab.view().t < {now}")
-    lab.page.wait_for_function("document.querySelector('.lk-state').innerText.includes('looking back')")
+    lab.await_page("document.querySelector('.lk-state').innerText.includes('looking back')")
     at = lab.kernel("lab.view().t")
     lab.press("ArrowLeft")
     lab.await_kernel(f"lab.view().t < {at}")

@@ -9,9 +9,8 @@ import statistics
 
 import pytest
 
-from tests.browser.cells import DASK
+from tests.browser.cells import DASK, LIVE, SHEET, TEXT
 from tests.browser.test_faults import kill_freeze_and_back
-from tests.browser.test_lab import LIVE, TEXT
 
 WATCH = """
 problem = lk.Problem("digits", hidden=(16,))
@@ -73,7 +72,7 @@ def test_every_press_is_acknowledged_and_acts(real, record):
     pressed = "document.querySelector('.lk-fault-controls .lk-pressed') !== null"
     killed = "lab.view().conditions == {'worker-2': 'killed'} and lab.view().state == 'running'"
     press("Kill", pressed, killed)
-    page.page.wait_for_function(f"{TEXT}.includes('w2 killed')")
+    page.await_page(f"{TEXT}.includes('w2 killed')")
     page.screenshot("dask-killed")
     press("Restart", f"{pressed} || {named.format('Kill')}", "lab.view().conditions == {}")
     press("Stop", f"{TEXT}.includes('stopping') || {TEXT}.includes('stopped by you')", "lab.view().state == 'over'")
@@ -112,20 +111,6 @@ def test_buttons_act_while_a_cell_runs(real):
     page.await_kernel("lab.view().state == 'running'")
 
 
-def test_a_closed_tab_ends_the_drawing_thread_and_an_opened_one_starts_it(real):
-    page = real
-    page.save()
-    page.close_tab()
-    page.await_kernel("not [t for t in __import__('threading').enumerate() if t.name.startswith('labkit-page')]")
-    assert page.kernel("lab.view().state") == "running"
-    page.reopen()
-    page.await_panels(least=5)
-    page.page.wait_for_selector(".labkit-lab")
-    page.await_drawings(2)
-    page.button("Stop").click()
-    page.await_kernel("lab.view().state == 'over'")
-
-
 def test_a_watched_run_moves_and_stops(real):
     page = real
     page.button("Stop").click()
@@ -138,6 +123,27 @@ def test_a_watched_run_moves_and_stops(real):
     page.screenshot("watch-dask", page.output(2))
     page.button("Stop", 2).click()
     page.await_kernel("run.stopped_by == 'user'")
+
+
+def test_calibrate_measures_the_processes_and_the_next_run_is_compared_with_its_forecast(real, record):
+    page = real
+    page.button("Stop").click()
+    page.await_kernel("lab.view().state == 'over'")
+    page.button("Calibrate").dblclick()  # one measurement
+    page.page.wait_for_selector(f"{SHEET} progress")
+    page.await_page(f"/measuring digits on this cluster: \\d+ of \\d+/.test({TEXT})")
+    page.screenshot("calibrate-1-measuring")
+    assert page.kernel("'run' not in lab.view().available")
+    page.await_kernel("lab.calibration is not None")
+    page.await_page(f"document.querySelector('{SHEET} table')?.innerText.includes('gradient')")
+    page.screenshot("calibrate-2-measured")
+    page.button("Run").click()
+    page.page.wait_for_selector(SHEET, state="hidden")  # the panels show the run
+    page.await_kernel(f"lab.comparison is not None and {LIVE} and lab.view().t > 4e9")
+    page.await_caption("throughput", "forecast .* measured")
+    page.await_caption("staleness", "dashes: forecast")
+    page.screenshot("calibrate-3-compared")
+    record("forecast, measured and forecast", page.kernel("[list(row) for row in lab.comparison.cells()]"))
 
 
 def test_presses_in_quick_succession_and_a_cluster_that_fails(real):
@@ -153,7 +159,7 @@ def test_presses_in_quick_succession_and_a_cluster_that_fails(real):
     page.await_drawings(2)
     page.kernel("lab.cluster.client.shutdown()\n0")
     page.await_kernel("lab.view().state == 'failed'")
-    page.page.wait_for_function(f"{TEXT}.includes('failed')")
+    page.await_page(f"{TEXT}.includes('failed')")
     page.screenshot("cluster-gone")
     page.button("Run").click()  # a new cluster is started for it
     page.await_kernel(LIVE)

@@ -1,5 +1,5 @@
 """Scenarios, run to their end in a browser, with a screenshot: by turns 940 pixels wide and light, and 1600 wide and dark. Every
-third one, and all with `LABKIT_TESTS=whole`.
+sixth one, and all with `LABKIT_TESTS=whole`.
 
 The screenshots are artefacts for manual inspection; the content of scenarios is tested without a browser.
 """
@@ -15,7 +15,7 @@ import labkit as lk
 lab = lk.Lab(speed=20).set(engine="simulated")
 lab
 """
-TRIED = list(SCENARIOS)[:: 1 if os.environ.get("LABKIT_TESTS") == "whole" else 3]
+TRIED = list(SCENARIOS)[:: 1 if os.environ.get("LABKIT_TESTS") == "whole" else 6]
 NARROW, WIDE = (940, "light"), (1600, "dark")
 SIDEWAYS = (
     "(() => { const lab = document.querySelector('.labkit-lab'); return lab.scrollWidth > lab.clientWidth + 1; })()"

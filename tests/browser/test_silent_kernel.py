@@ -36,7 +36,7 @@ def silent(page):
 
 
 def await_ages(page, condition):
-    page.page.wait_for_function(f"() => {condition.format(AGES)}")
+    page.await_page(f"() => {condition.format(AGES)}")
 
 
 def test_panels_say_how_old_they_are_and_that_they_wait_for_a_new_size(page):

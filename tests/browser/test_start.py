@@ -66,7 +66,7 @@ def test_the_lab_is_in_view_when_it_starts(page):
         page.resize(width, height)
         page.run(1)
         page.lab(1).wait_for()
-        page.page.wait_for_function(f"parts => ({PARTLY_HIDDEN})(parts).length === 0", arg=parts)
+        page.await_page(f"parts => ({PARTLY_HIDDEN})(parts).length === 0", arg=parts)
         page.await_panels(least=5)
         page.await_layout()
         assert page.page.evaluate(PARTLY_HIDDEN, parts) == []
@@ -135,7 +135,7 @@ def test_cells_that_are_run_leave_picture_numbers_and_what_to_do(page, cells, se
     page.wait_idle(cells["closes"])
     output = page.output(cells["waits"])
     output.get_by_text("closed: run the cell again").wait_for()
-    page.page.wait_for_function("document.querySelector('.jp-OutputArea img')?.naturalWidth > 600")
+    page.await_page("document.querySelector('.jp-OutputArea img')?.naturalWidth > 600")
     assert "applied 800" in output.inner_text()  # 4 workers, 20 s, 0.1 s per gradient
     assert "40 gradients per second" in output.get_by_role("img").get_attribute("alt")
     page.screenshot("closed")

@@ -73,9 +73,10 @@ def test_running_the_cell_again_leaves_one_watch_and_no_thread_more(simulated):
     simulated.await_kernel(f"len({mine}) == {threads}")
 
 
-def test_a_saved_notebook_works_in_a_new_tab(simulated):
+def test_a_closed_tab_ends_the_drawing_thread_and_a_saved_notebook_works_in_a_new_tab(simulated):
     simulated.save()
     simulated.close_tab()
+    simulated.await_kernel("not [t for t in __import__('threading').enumerate() if t.name.startswith('labkit-page')]")
     simulated.reopen()
     simulated.await_panels(least=5)
     simulated.await_drawings(2)

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = ("test", "grade", "browser")
 RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
 RUNS = [  # arguments of pytest; the browser has a run of its own, because Playwright and nbval each need the thread's event loop
-    ["-m", "", "tests/browser/test_first_command.py"],
+    ["tests/browser/test_first_command.py"],
     ["-m", "", "tests/test_readme.py", "tests/test_documents.py", "tests/dask/test_scripts.py", "notebooks/00_start_here.ipynb"],
     ["tests/cli", "tests/course/test_cli.py", "tests/engines", "tests/results", "tests/lab", "tests/views", "tests/data",
      "tests/nn", "tests/models", "tests/dask/test_start.py", "tests/dask/test_kill.py"],

@@ -113,6 +113,7 @@ def test_what_the_previous_execution_of_a_cell_has_left(kernel, executed, runs, 
 
 
 @pytest.mark.slow
+@pytest.mark.sample(slow=1)
 @pytest.mark.processes
 @pytest.mark.parametrize("displayed", ["run", "own", "(run, own)[1]"])
 def test_the_output_history_keeps_no_processes(kernel, displayed):
