@@ -82,6 +82,7 @@ def test_rows_of_several_hosts_are_made_from_what_their_program_prints():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(0, slow=0)
 @pytest.mark.processes
 def test_a_quick_run_measures_and_forecasts():
     rows = forecast.run(forecast.Settings(quick=True))

@@ -32,7 +32,7 @@ def faults_of(rng, workers):
     return found
 
 
-@pytest.mark.sample(10, slow=20)
+@pytest.mark.sample(6, slow=6)
 @pytest.mark.parametrize("seed", range(200))
 def test_the_ledger_closes_after_faults_during_a_bucket(seed, oracle):
     rng = random.Random(seed)

@@ -18,7 +18,7 @@ from tests.chaos.indicator import indicated, problem_for
 from tests.chaos.schedules import schedule
 from tests.chaos.test_simulated import goes_on
 
-pytestmark = pytest.mark.sample(6, slow=6)
+pytestmark = pytest.mark.sample(5, slow=3)
 
 SEEDS = [*range(21), 421]  # schedules take the strategies in turn; 421 is the first one of BucketedAllReduce
 MORE_SEEDS = range(21, 421)

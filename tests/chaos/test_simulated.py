@@ -50,7 +50,7 @@ def ends(run, plan):
         assert goes_on(run).done
 
 
-@pytest.mark.sample(12, slow=12)
+@pytest.mark.sample(6, slow=6)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_guarantees_hold_under_random_schedules(seed, oracle):
     plan = schedule(seed)

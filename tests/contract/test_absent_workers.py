@@ -64,7 +64,7 @@ def numbers(run):
     }  # fmt: skip
 
 
-@pytest.mark.sample(16, slow=16)  # each strategy once or twice, the limits in turn
+@pytest.mark.sample(16, slow=8)  # each strategy once or twice, the limits in turn
 @each
 @pytest.mark.parametrize(
     "limit", [{"updates": 30}, {"samples": 900}, {"seconds": 0.5}], ids=lambda limit: next(iter(limit))
@@ -89,7 +89,7 @@ CHANGES = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(16, slow=16)
+@pytest.mark.sample(16, slow=8)
 @each
 @pytest.mark.parametrize("change", CHANGES)
 def test_workers_that_join_and_leave_are_counted_while_they_take_part(kind, change, tmp_path):

@@ -31,7 +31,7 @@ def rows_of(run, table):
     return list(zip(*(c.tolist() for c in run.trace.column(table, "loss", "accuracy"))))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3, slow=2)
 @pytest.mark.parametrize("validation", [0.0, 0.2])
 @pytest.mark.parametrize(
     ("rule", "value", "more"),

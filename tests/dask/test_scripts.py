@@ -185,6 +185,7 @@ def of_dask():
 """
 
 
+@pytest.mark.sample(slow=4)
 @pytest.mark.parametrize("way", ENDS)
 def test_the_end_of_a_program_is_quiet_and_closes_its_clusters(tmp_path, way):
     body, expected, last = ENDS[way]

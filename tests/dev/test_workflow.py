@@ -55,8 +55,8 @@ def test_the_checks_run_all_tests_in_the_environment_of_the_readme():
         r'^python3 -m venv .* && pip install -e "\.\[(.*)\]" && (pytest.*)$', readme, re.MULTILINE
     )[0]
     assert '    step "install of [$3]" $2 --quiet -e ".[$3]"\n' in CI
-    environments = re.findall(r'^( *)environment \w+ (".*"|\S+) (\S+)$', CI, re.MULTILINE)
-    assert environments[0] == ("", '"pip install"', extra)
+    (environment,) = re.findall(r'^environment \w+ (".*"|\S+) (\S+)$', CI, re.MULTILINE)
+    assert environment == ('"pip install"', extra)
     assert f'\nstep "tests" {command} -m "" --junitxml' in CI
 
 

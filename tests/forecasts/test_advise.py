@@ -87,7 +87,7 @@ def test_with_constant_times_a_step_equals_its_closed_form(problem, strategy, cl
     assert row.gradients_per_second == pytest.approx(cluster["workers"] / seconds, rel=2e-5)
 
 
-@pytest.mark.sample(3, slow=4)
+@pytest.mark.sample(2, slow=2)
 @pytest.mark.parametrize(
     ("strategy", "compute", "seconds"),
     [  # order statistics of eight times, and what follows from them
@@ -191,7 +191,7 @@ HARD = [  # configurations in which the means of times and idle links forecast t
 
 
 @pytest.mark.slow
-@pytest.mark.sample(slow=2)
+@pytest.mark.sample(slow=1)
 @pytest.mark.parametrize(("problem", "strategy", "cluster"), HARD, ids=lambda value: getattr(value, "name", ""))
 def test_a_step_equals_that_of_a_longer_run_with_another_seed(problem, strategy, cluster):
     row = lk.advise(problem, lk.SimulatedCluster(**cluster), [strategy]).best
@@ -212,7 +212,7 @@ def test_the_first_place_is_that_of_long_runs(problem):
 
 
 @pytest.mark.slow
-@pytest.mark.sample(slow=17)
+@pytest.mark.sample(slow=7)
 @pytest.mark.parametrize("workers", [2, 6, 9])
 @pytest.mark.parametrize("compute", [0.01, lk.distributions.Exponential(0.01)], ids=["constant", "exponential"])
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ RANDOM = lk.SimulatedCluster(workers=4, compute=lk.distributions.Exponential(1.0
 
 
 @pytest.mark.slow
-@pytest.mark.sample(slow=2)
+@pytest.mark.sample(slow=1)
 @pytest.mark.parametrize(
     ("strategy", "compute", "seconds"),
     [  # order statistics of four times

@@ -32,6 +32,7 @@ def start(settings):
     return lk.train(settings.problem, settings.strategy, settings.cluster_on(None), settings.budget)
 
 
+@pytest.mark.sample(2, slow=1)
 @pytest.mark.parametrize("strategy", ["async-ps", "sync-ps", "ssp", "ring-all-reduce", "bucketed-all-reduce"])
 def test_run_and_forecast_agree(calibration, strategy):
     settings = settings_of(strategy)

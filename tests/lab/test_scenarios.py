@@ -167,6 +167,7 @@ def test_every_step_is_valid_on_both_engines_and_fits_a_laptop(name, engine):
 # execution ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3, slow=5)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_scenario_ends_by_itself_and_pins_what_it_says(name):
     scenario = SCENARIOS[name]

@@ -85,7 +85,7 @@ def bisect(low, high, holds):
 
 
 @pytest.mark.slow
-@pytest.mark.sample(slow=2)
+@pytest.mark.sample(slow=1)
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
 def test_runs_are_stable_and_without_oscillation_up_to_the_theoretical_bounds(workers):
     """Constant staleness N - 1. Stable iff rate x curvature < 2 sin(pi / (2 (2 tau + 1))); no oscillation iff at most

@@ -13,7 +13,7 @@ from labkit.engines.distributions import Sampler
 from labkit.random_streams import BATCHES, COMPUTE_TIME, role_stream
 from labkit.trace import ledger, query
 
-pytestmark = pytest.mark.sample(3, slow=6)
+pytestmark = pytest.mark.sample(2, slow=3)
 
 BOWL = lk.Problem(
     "quadratic", batch_size=4, seed=2,

@@ -10,7 +10,7 @@ from labkit.roles.sparse.placement import ConsistentHash, HashPlacement
 from labkit.strategies.sparse_ps import SparsePS
 from labkit.trace import ledger, query
 
-pytestmark = pytest.mark.sample(4)
+pytestmark = pytest.mark.sample(3, slow=4)
 
 CLICKS = lk.Problem("clicks", hidden=(8,), batch_size=16, dtype="float64", options={"rows": 3000, "samples": 3000})
 ROW = 8 * 4  # bytes of a row of 8 float32 columns

@@ -15,7 +15,7 @@ from labkit.data import Batches
 from labkit.random_streams import BATCHES, role_stream
 from labkit.trace import ledger, query
 
-pytestmark = pytest.mark.sample(4, slow=6)
+pytestmark = pytest.mark.sample(3, slow=4)
 
 CURVATURE = (0.5, 3.0, 1.0, 2.0, 0.1)
 BOWL = lk.Problem(
@@ -272,7 +272,7 @@ def test_staleness_aware_is_the_delay_recurrence_with_the_rate_divided(workers):
 
 
 @pytest.mark.slow
-@pytest.mark.sample(slow=2)
+@pytest.mark.sample(slow=1)
 @pytest.mark.parametrize(("workers", "times"), [(1, 1), (2, 1), (4, 3), (8, 7)])
 def test_a_rate_divided_by_the_staleness_is_stable_as_many_times_further(workers, times):
     """Every gradient has staleness tau = N - 1 after the first round, so the edge is tau x 2 sin(pi / (2 (2 tau + 1)));

@@ -14,7 +14,7 @@ from labkit.engines.distributions import Sampler
 from labkit.random_streams import COMPUTE_TIME, role_stream
 from labkit.trace import ledger, query
 
-pytestmark = pytest.mark.sample(6)
+pytestmark = pytest.mark.sample(4, slow=4)
 
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
 

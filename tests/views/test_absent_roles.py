@@ -12,7 +12,7 @@ from labkit.views import PANELS, make_panel, panel_figure
 from labkit.views.timeline import computing_since, shown_roles
 from labkit.views.topology_layout import nodes_of
 
-pytestmark = pytest.mark.sample(6, slow=12)
+pytestmark = pytest.mark.sample(4, slow=4)
 
 S = 1_000_000_000
 SIZES = ((354, 180), (724, 200), None)

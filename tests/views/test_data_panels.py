@@ -14,7 +14,7 @@ from labkit.trace import ledger
 from labkit.views import Plots, bare_figure, make_panel, overview, panel_figure
 from labkit.views.style import RED
 
-pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(8, slow=12)]
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(6, slow=4)]
 
 NAMES = ("predictions", "decision_boundary", "data_distribution", "ledger")
 SIZES = (None, (354, 180), (724, 200))

@@ -14,7 +14,7 @@ from labkit.formatting import rate
 from labkit.trace.summary import summary
 from labkit.views import PANELS, Plots, bare_figure, compare, make_panel, overview, panel_figure
 
-pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(6, slow=12)]
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(4, slow=4)]
 OWN = [
     "timeline", "message_zoom", "staleness", "staleness_over_time", "gradient_flow", "throughput", "accuracy", "loss",
     "noise_scale", "hot_rows",

@@ -56,6 +56,7 @@ def short_server():
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch):
     monkeypatch.setattr(processes, "MAX_FRAMES", 1500)
+    monkeypatch.setattr(processes, "MAX_OUTLINE_BYTES", 4 << 20)
     monkeypatch.setattr(processes, "MAX_IDLE_S", 2)
     monkeypatch.setattr(session, "MAX_MEMORY", 24 << 20)
 

@@ -15,7 +15,7 @@ from labkit.engines.simulated.interpreter_tuning import SURVIVORS, InterpreterTu
 from labkit.trace.ledger import ledger
 from tests.engines.simulated.test_time import MOONS, RANDOM, TIMING, contents
 
-pytestmark = pytest.mark.sample(5, slow=12)
+pytestmark = pytest.mark.sample(4, slow=4)
 
 ENDLESS = lk.Budget(updates=10**9)
 KINDS = [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.SSP(), lk.LocalSGD()]

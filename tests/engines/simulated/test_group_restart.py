@@ -9,7 +9,7 @@ import pytest
 import labkit as lk
 from tests.engines.simulated.test_recovery import BACK, closed, events, started
 
-pytestmark = pytest.mark.sample(3, slow=10)
+pytestmark = pytest.mark.sample(3, slow=4)
 
 DEEP = lk.Problem("moons", hidden=(8, 8, 8), batch_size=8, options={"samples": 200})
 WHOLE = [lk.RingAllReduce, lk.HalvingDoubling, lk.BucketedAllReduce, lk.LocalSGD]

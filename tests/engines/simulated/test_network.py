@@ -13,7 +13,7 @@ from labkit.engines.commands import RESEND_S
 from labkit.engines.simulated.network import transmissions
 from labkit.trace.schema import TRAINING
 
-pytestmark = pytest.mark.sample(6)
+pytestmark = pytest.mark.sample(4, slow=4)
 
 MOONS = lk.Problem("moons", hidden=(4,), batch_size=8)
 NANO = 10**9

@@ -12,7 +12,7 @@ from labkit.roles.gradient import Model
 from tests.accounts import balanced
 from tests.engines.simulated.test_time import MOONS
 
-pytestmark = pytest.mark.sample(4, slow=16)
+pytestmark = pytest.mark.sample(4, slow=6)
 
 ENDLESS = lk.Budget(updates=10**9)
 BACK = 0.8

@@ -53,6 +53,7 @@ def plain_loop(problem, make, workers, steps, loss, optimizer):
     return {name: parameter.detach().numpy() for name, parameter in net.named_parameters()}
 
 
+@pytest.mark.sample(7, slow=0)
 @pytest.mark.parametrize(
     "make", [nets.lenet, nets.mlp, nets.Whole, nets.Tied, nets.Transformer], ids=lambda m: m.__name__
 )

@@ -654,7 +654,7 @@ def test_invariants_hold_for_any_sequence_of_faults(shape, seed, sequence):
 
 
 @pytest.mark.slow
-@pytest.mark.sample(slow=4)
+@pytest.mark.sample(slow=2)
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), sequence=sequences)
