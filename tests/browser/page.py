@@ -313,15 +313,15 @@ class Notebook:
         """Clear the errors so far, which the test has caused deliberately."""
         self._messages.clear()
 
-    def await_page(self, condition: str, arg: Any = None) -> None:
-        """Until this JavaScript is true: an expression, or a function of `arg`. It is not evaluated for every frame, which would
-        cost the browser a tenth of a core.
+    def await_page(self, condition: str, arg: Any = None, every: int = 50) -> None:
+        """Until this JavaScript is true: an expression, or a function of `arg`. It is evaluated every so many milliseconds: for
+        every frame, it would cost the browser a tenth of a core.
         """
-        self.page.wait_for_function(condition, arg=arg, polling=50)
+        self.page.wait_for_function(condition, arg=arg, polling=every)
 
     def await_panels(self, selector: str = CANVASES, least: int = 1) -> None:
         """Until at least so many visible canvases match `selector`, and none of them is blank."""
-        self.await_page(PICTURED, arg=[selector, least])
+        self.await_page(PICTURED, arg=[selector, least], every=200)  # reads all pixels
 
     @property
     def drawn(self) -> list[int]:

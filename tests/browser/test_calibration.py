@@ -94,7 +94,7 @@ def test_what_if_and_a_sweep_show_their_results_in_the_page(known):
     sheet.get_by_role("button", name="Sweep", exact=True).click()
     page.await_kernel("lab.view().swept is not None and lab.view().task.state == 'over'")
     page.await_page("document.querySelectorAll('[aria-label=\"sweep a setting\"] tbody tr').length === 3")
-    page.await_page("window.labkitMeasure.pictured('.labkit-lab canvas.lk-figure', 1)")
+    page.await_panels(".labkit-lab canvas.lk-figure")
     for shade in ("light", "dark"):
         page.theme(shade)
         page.screenshot(f"sweep-{shade}")
