@@ -182,31 +182,39 @@ window.labkitMeasure = {
     return this.frameList;
   },
 
-  // Wait for a press, then for `holds()`, which is asked after every change of the page. `answer` becomes the time
-  // between them, the frame that shows it included.
+  // Wait for a press, then for `holds()`, which is asked after every change of the page, for `patience` milliseconds. `answer()`
+  // returns the time between them, the frame that shows it included; it is called after the press.
   expect(holds, patience) {
     if (holds()) throw new Error("what was to become true was true before the press");
     const kinds = ["pointerdown", "keydown", "input", "change"]; // a menu's choice by a program has only the latter two
-    let pressed = null;
-    this.answer = new Promise((resolve, reject) => {
-      const press = event => { pressed ??= event.timeStamp; };
-      const end = () => {
-        observer.disconnect();
-        clearTimeout(timer);
-        kinds.forEach(kind => document.removeEventListener(kind, press, true));
+    let pressed = null, timer, press, observer;
+    const end = () => {
+      observer.disconnect();
+      clearTimeout(timer);
+      kinds.forEach(kind => document.removeEventListener(kind, press, true));
+    };
+    const seen = new Promise((resolve, reject) => {
+      press = event => {
+        if (pressed !== null) return;
+        pressed = event.timeStamp;
+        timer = setTimeout(() => {
+          end();
+          reject(new Error(`not true ${patience} ms later`));
+        }, patience);
       };
-      const observer = new MutationObserver(() => {
+      observer = new MutationObserver(() => {
         if (pressed === null || !holds()) return;
         end();
         requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - pressed)));
       });
-      const timer = setTimeout(() => {
-        end();
-        reject(new Error(pressed === null ? "nothing was pressed" : `not true ${patience} ms later`));
-      }, patience);
-      kinds.forEach(kind => document.addEventListener(kind, press, true));
-      observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
     });
-    this.answer.catch(() => {}); // it is asked for later
+    kinds.forEach(kind => document.addEventListener(kind, press, true));
+    observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+    seen.catch(() => {}); // it is asked for later
+    this.answer = () => {
+      if (pressed !== null) return seen;
+      end();
+      throw new Error("nothing was pressed");
+    };
   },
 };

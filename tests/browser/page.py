@@ -370,7 +370,7 @@ class Notebook:
         self.await_page(f"() => !({condition})")
         self.page.evaluate(f"s => window.labkitMeasure.expect(() => Boolean({condition}), 1000 * s)", seconds)
         click()
-        return float(self.page.evaluate("() => window.labkitMeasure.answer"))
+        return float(self.page.evaluate("() => window.labkitMeasure.answer()"))
 
     def state(self, name: str) -> str:
         """What page and kernel look like now, for the report of a failure; with a screenshot of this name."""
