@@ -30,7 +30,8 @@ from labkit.views import Plots
 from .public import public_objects
 
 RETURNED = (Advice, AdvisedStrategy, ConfusionMatrix, DaskDataset, Dataset, Plots, Revealed, Runs, Summary)
-CALIBRATES = {"Calibration", "Forecasts", "Predictions", "calibrate", "forecast", "predict"}
+# what takes longer than a second: calibrations, forecasts, long runs
+SLOW = {"Calibration", "Forecasts", "LocalSGD", "Predictions", "Preempt", "calibrate", "forecast", "predict", "resume"}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -80,8 +81,8 @@ def examples():
 def marks(example):
     if example.name.endswith(".DaskCluster"):
         return pytest.mark.dask, pytest.mark.slow
-    calibrates = example.name.endswith(tuple(f".{name}" for name in CALIBRATES))
-    return (pytest.mark.simulated, pytest.mark.slow) if calibrates else pytest.mark.simulated
+    slow = example.name.endswith(tuple(f".{name}" for name in SLOW))
+    return (pytest.mark.simulated, pytest.mark.slow) if slow else pytest.mark.simulated
 
 
 @pytest.mark.parametrize("example", [pytest.param(test, id=test.name, marks=marks(test)) for test in examples()])

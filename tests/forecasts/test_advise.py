@@ -110,6 +110,7 @@ def test_with_random_times_the_interval_contains_the_expectation(strategy, compu
     assert abs(row.step - seconds) < 1.5 * row.error  # of a 95% interval: 1 of 300
 
 
+@pytest.mark.slow
 def test_precision_is_spent_on_strategies_that_may_be_the_fastest():
     cluster = lk.SimulatedCluster(workers=8, compute=lk.distributions.Exponential(0.01))
     rows = lk.advise(FLAT, cluster, [lk.SyncPS(), lk.AsyncPS(), lk.SSP(s=100), lk.KSync(K=4)]).rows
@@ -121,6 +122,7 @@ def test_precision_is_spent_on_strategies_that_may_be_the_fastest():
     assert all(0.02 * row.step < row.error <= 0.05 * row.step for row in rows[2:])
 
 
+@pytest.mark.slow
 def test_a_time_without_a_variance_makes_the_advice_doubtful():
     heavy, light = (
         lk.advise(FLAT, lk.SimulatedCluster(workers=4, compute=lk.distributions.Pareto(0.01, alpha)), ["async-ps"])
@@ -159,6 +161,7 @@ def test_gossip_of_two_workers_with_exponential_times_has_the_exact_mean():
     )
 
 
+@pytest.mark.slow
 def test_pipeline_replicas_of_a_hybrid_wait_for_the_slowest():
     """One stage each, one micro-batch: a forward of X/3 and a backward of 2Y/3, X and Y exponential with mean 1."""
     t = np.linspace(0.0, 40.0, 400_001)

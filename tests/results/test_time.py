@@ -82,7 +82,8 @@ def test_a_synchronous_step_waits_for_the_slowest(workers, rounds, checked):
 # faults ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("rate", "down"), [(0.1, 5.0), pytest.param(0.2, 5.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("rate", "down"), [(0.1, 5.0), (0.2, 5.0)])
 def test_preempted_workers_are_available_for_the_share_of_renewal_theory(rate, down):
     """A worker is present for 1 / rate seconds on average, in which it completes 1 / (exp(rate c) - 1) gradients of c seconds,
     and absent for `down` seconds. A preemption of an absent worker has no effect.

@@ -196,6 +196,7 @@ SUBMITTED = {  # {name: (answer, points, what the hint says)}
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_models_are_graded(tmp_path, server, here):
     answers = solutions_as_answers(REFERENCE)
     cells = run_here(rebuild(REFERENCE, answers, None), server).cells
