@@ -81,7 +81,7 @@ def build(folder: Path, python: str) -> Environment:
     with_settings = made.variables(HOME=os.environ.get("HOME", str(made.home)))
     try:
         _run([*uv, *pins], made.repo, with_settings, BUILD_S)
-    except (OSError, AssertionError):
+    except (OSError, RuntimeError):
         _run([*pip, *pins], made.repo, with_settings, BUILD_S)
     _run(["binder/postBuild"], made.repo, made.variables(), STEP_S)
     return made
@@ -91,7 +91,8 @@ def _run(command: list[object], where: Path, variables: dict[str, str], seconds:
     done = subprocess.run(
         [str(word) for word in command], cwd=where, env=variables, timeout=seconds, capture_output=True, text=True
     )
-    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+    if done.returncode:
+        raise RuntimeError(f"{command} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
 
 
 # one CPU and 2 GB -----------------------------------------------------------------------------------------------------

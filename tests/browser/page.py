@@ -336,9 +336,8 @@ class Notebook:
     def await_still(self, lab: str = "lab") -> None:
         """Until this lab has drawn its last picture, and the page has received it."""
         self.await_kernel(f"not {lab}.drawing")
-        number = (
-            uuid.uuid4().hex
-        )  # all that the kernel has sent comes before the message that it has completed this request
+        number = uuid.uuid4().hex
+        # all that the kernel has sent comes before the message that it has completed this request
         self.kernel("0", number)
         self.await_page("id => window.labkitMeasure.heard.has(id)", arg=number)
 

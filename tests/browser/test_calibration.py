@@ -1,6 +1,4 @@
-"""Calibrate, compare a run with its forecast, forecast another size, and sweep a setting, with the buttons of a lab in virtual
-time.
-"""
+"""The buttons of a lab in virtual time that calibrate, compare a run with its forecast, forecast and sweep."""
 
 from __future__ import annotations
 

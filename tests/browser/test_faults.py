@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.browser.cells import SIMULATED
 
-LIVE = "lab.view().state == 'running' and lab.view().t > 0"
+RUNNING = "lab.view().state == 'running' and lab.view().t > 0"
 CHIPS = "[...document.querySelectorAll('.labkit-lab .lk-chips button')].map(b => b.innerText.trim())"
 BUTTONS = (
     "[...document.querySelectorAll('.labkit-lab .lk-fault-controls .lk-buttons button')].map(b => b.innerText.trim())"
@@ -24,7 +24,7 @@ def press(page, name, chip, then):
 
 def kill_freeze_and_back(page, name):
     """By the buttons of the lab below the first cell, whose run is live."""
-    page.await_kernel(LIVE)
+    page.await_kernel(RUNNING)
     page.role("w2").click()
     assert page.page.evaluate(BUTTONS)[:2] == ["Kill", "Freeze"]
     press(page, "Kill", "w2 killed", "lab.view().conditions == {'worker-2': 'killed'}")

@@ -185,10 +185,8 @@ class Page:
 
     def _laid_out(self, message: dict[str, Any]) -> None:
         page, order = str(message["page"]), int(message["order"])
-        sizes, visible = (
-            {name: _pixels(*size) for name, size in message["sizes"].items()},
-            frozenset(message["visible"]),
-        )
+        sizes = {name: _pixels(*size) for name, size in message["sizes"].items()}
+        visible = frozenset(message["visible"])
         with self._order:
             if page == self._layout[0] and order < self._layout[1]:
                 return  # it was overtaken by a newer one
