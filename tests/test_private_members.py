@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parent
 PRIVATE = re.compile(r"_[a-zA-Z]\w*")
 PROTOCOLS = re.compile(r"_repr_\w+_|_ipython_display_|_esm|_fields|_replace")  # of IPython, anywidget and named tuples
@@ -48,6 +50,7 @@ def accesses(tree):
             yield from ((node.lineno, name) for text in texts for name in text.split("."))
 
 
+@pytest.mark.slow
 def test_tests_use_no_private_members_of_labkit():
     labkit = set().union(*(private_names(tree) for _, tree in parsed(TESTS.parent / "labkit")))
     found, files = [], 0

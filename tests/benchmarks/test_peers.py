@@ -181,7 +181,7 @@ def test_the_network_in_pytorch_has_labkits_weights_and_gradients(b: SimpleNames
 
 @pytest.mark.slow
 @pytest.mark.dask
-@pytest.mark.sample(slow=1)  # throughput
+@pytest.mark.sample(0, slow=0)
 @pytest.mark.parametrize("name", ["accuracy", "throughput"])
 def test_a_quick_run_measures_installed_peers_and_lists_the_others(tmp_path: Path, name: str) -> None:
     file = tmp_path / "numbers.json"

@@ -221,6 +221,7 @@ STOPPED = [
 ]
 
 
+@pytest.mark.sample(3, slow=3)
 @pytest.mark.parametrize("strategy", STOPPED)
 def test_a_run_that_is_stopped_between_the_rounds_of_its_replicas(strategy, tmp_path):
     """Some replicas have made the step, and others have not yet: the ledger and the rates are those of the returned model."""

@@ -150,6 +150,7 @@ def test_budgets_of_every_kind_and_shapes_of_every_size(simulated, case):
     closed(run)
 
 
+@pytest.mark.sample(17)
 @pytest.mark.parametrize("name", [name for name, case in MORE.items() if not isinstance(case.strategy, lk.Hybrid)])
 def test_fewer_and_more_workers_and_servers(simulated, name):
     case, strategy = MORE[name], MORE[name].strategy
@@ -198,6 +199,7 @@ def test_a_run_ends_at_its_target_accuracy(engine, strategy):
     closed(learned(engine, strategy))
 
 
+@pytest.mark.sample(slow=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_digits_to_95_percent(simulated, name):

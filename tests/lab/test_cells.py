@@ -96,6 +96,7 @@ def kernel():
     found.close()
 
 
+@pytest.mark.sample(slow=9)
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def trained(problem, strategy, workers=4, updates=30, **more):
     return lk.train(problem, strategy, lk.SimulatedCluster(workers=workers), lk.Budget(updates=updates), **more).wait()
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("strategy", DATA_PARALLEL, ids=lambda s: f"{s.name}-{s.optimizer}")
 def test_a_rewritten_network_equals_the_original_bitwise(strategy):
     original = trained(NETWORK, strategy)

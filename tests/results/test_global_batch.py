@@ -35,6 +35,7 @@ def loop(problem, updates):
     return weights
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("strategy", [lk.SyncPS, lk.RingAllReduce, lk.HalvingDoubling, lk.BucketedAllReduce, lk.FSDP])
 def test_the_number_of_workers_does_not_change_the_parameters(strategy):
     """A local step of `LocalSGD` and an asynchronous gradient are others; those have no such statement."""

@@ -28,6 +28,7 @@ def known():
     return np.sum((w - x.mean(axis=0)) ** 2), x.var(axis=0, ddof=1).sum()
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("strategy", "more"),
     [

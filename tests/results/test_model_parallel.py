@@ -110,7 +110,7 @@ def test_pipe_dream_is_its_recurrence():
     assert np.abs(versions[-1] - versions[0]).max() > 0.01
 
 
-@pytest.mark.sample(13)
+@pytest.mark.sample(7, slow=6)
 @pytest.mark.parametrize("workers", [1, 2, 5])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("hidden", [(), (16,), (16, 12), (16, 12, 10)], ids=str)

@@ -16,7 +16,7 @@ def path_of(strategy, seconds=0.5, **cluster):
     return critical_path(trace, 0, last), last / 1e9
 
 
-@pytest.mark.sample(31)
+@pytest.mark.sample(15, slow=15)
 @pytest.mark.parametrize("compute", [0.01, lk.distributions.Exponential(0.01)], ids=["constant", "random"])
 @pytest.mark.parametrize("network", [{}, NETWORK], ids=["free", "wired"])
 @pytest.mark.parametrize(

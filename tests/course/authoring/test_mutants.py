@@ -128,6 +128,7 @@ def test_every_equivalent_mutant_exists():
     assert found - {None} == set(EQUIVALENT)
 
 
+@pytest.mark.slow
 def test_a_sample_of_mutants_loses_points():
     for number, name in enumerate(WRONG):
         variants = list(drawn(name))

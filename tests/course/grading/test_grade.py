@@ -42,7 +42,8 @@ def with_cells(raw, at, *made):
     return raw
 
 
-WRONG_Q1 = toy.RIGHT["q1"].replace("2 *", "3 *")
+WRONG_Q1, WRONG_SIGN = (toy.RIGHT["q1"].replace("2 *", other) for other in ("3 *", "-2 *"))
+WRONG_Q3 = "# q3 (keep this line)\nanswer = 8"
 BATCH = {
     # honest
     "right": solved(),
@@ -55,13 +56,13 @@ BATCH = {
     # mistakes
     "untouched": RELEASED,
     "wrong q1": solved(q1=WRONG_Q1),
-    "wrong sign": solved(q1=toy.RIGHT["q1"].replace("2 *", "-2 *")),
     "syntax": solved(q1="# q1 (keep this line)\ndef scaled(x:"),
     "deleted": {
         **solved(),
         "cells": [c for c in solved()["cells"] if c["metadata"].get("nbgrader", {}).get("grade_id") != "q2"],
     },
-    "wrong q3": solved(q3="# q3 (keep this line)\nanswer = 8"),
+    "wrong q3": solved(q3=WRONG_Q3),
+    "wrong sign, wrong q3": solved(q1=WRONG_SIGN, q3=WRONG_Q3),
     # not to be raised
     "edited tests": with_cells(solved(q3="answer = 8"), 0, toy.test("q3-test", "q3", 1, "print(7)")),
     "calls a later reference": solved(
@@ -75,10 +76,10 @@ EXPECTED = {
     **{name: [4, 3, 1] for name in list(BATCH)[:2]},
     "untouched": [0, 0, 0],
     "wrong q1": [1, 3, 1],  # q2 depends on q1 and is graded with the reference's q1, too
-    "wrong sign": [1, 3, 1],
     "syntax": [0, 3, 1],
     "deleted": [4, 0, 1],
     "wrong q3": [4, 3, 0],
+    "wrong sign, wrong q3": [1, 3, 0],
     "edited tests": [4, 3, 0],
     "calls a later reference": [0, 3, 1],
 }
@@ -86,8 +87,7 @@ WITH_NBVAL = (
     "helper cell, numpy's scalar, exploring",
     "untouched",
     "wrong q1",
-    "wrong sign",
-    "wrong q3",
+    "wrong sign, wrong q3",
     "another variant",
 )
 
@@ -128,8 +128,9 @@ class TestWithNbval:
         assert not any(mark.with_reference for mark in graded["helper cell, numpy's scalar, exploring"].questions)
 
     def test_hints_come_from_the_tests(self, graded):
-        assert graded["wrong sign"].questions[0].hints == ["the sign is lost: did you square?"]
-        assert graded["wrong q3"].questions[2].hints == ["it printed '8' where '7' was expected"]
+        wrong = graded["wrong sign, wrong q3"].questions
+        assert wrong[0].hints == ["the sign is lost: did you square?"]
+        assert wrong[2].hints == ["it printed '8' where '7' was expected"]
 
     def test_the_error_in_the_visible_part_is_the_hint(self, graded):
         (hint,) = graded["untouched"].questions[0].hints

@@ -62,6 +62,7 @@ READABLE = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["one", "all others"])
 @pytest.mark.parametrize("place", ["q1", "helper", "q4-why"])
 def test_a_source_that_is_hard_to_parse_does_not_affect_the_other_answers(tmp_path, place, quick):

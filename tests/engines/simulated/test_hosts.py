@@ -310,6 +310,7 @@ def test_texts_that_are_no_costs_are_refused(change, why):
             costs_from_text(text)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("strategy", [
     lk.AsyncPS(), lk.SyncPS(), lk.SSP(s=1), lk.RingAllReduce(), lk.LocalSGD(), lk.Pipeline(), lk.BackupWorkers(),
     lk.ADPSGD(), lk.KAsync(), lk.EASGD(), lk.FSDP(), lk.TensorParallel(), lk.BucketedAllReduce(),
