@@ -191,7 +191,7 @@ def test_advice_agrees_with_forecasts(workers, strategy):
     check_advice(strategy, workers)
 
 
-@pytest.mark.sample(0, slow=1)
+@pytest.mark.sample(0, slow=0)
 @pytest.mark.parametrize("strategy", ADVISED)
 def test_advice_for_16_workers_agrees_with_forecasts(strategy):
     check_advice(strategy, 16)

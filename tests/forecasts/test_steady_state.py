@@ -28,12 +28,12 @@ RANDOM = lk.SimulatedCluster(workers=4, compute=lk.distributions.Exponential(1.0
 )  # fmt: skip
 def test_intervals_contain_the_expectation(strategy, compute, seconds):
     inside = 0
-    for seed in range(50):
+    for seed in range(25):
         steady = SteadyState(replace(FLAT, seed=seed), strategy, replace(RANDOM, compute=compute))
         assert steady.advance(ROUGH)
         assert 0 < steady.error <= ROUGH * steady.step
         inside += abs(steady.step - seconds) <= steady.error
-    assert inside >= 43  # of 95% intervals: fewer in 1 of 100
+    assert inside >= 21  # of 95% intervals: fewer in 1 of 100
 
 
 def test_with_constant_times_a_step_is_exact():

@@ -278,6 +278,7 @@ MALFORMED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_malformed_presses_are_answered_and_change_nothing(lab, browsers, caplog):
     one = lab(quick=False).set(**QUICK).run().pause()
     (browser,) = (each for each in browsers.values() if "toolbar" in each.state)

@@ -117,7 +117,7 @@ def test_a_calibration_with_a_users_model_measures_hosts_and_the_bandwidth_of_th
         pytest.skip(str(error))
     client.do("from tests.models.own_models import CNN")
     client.do("problem = lk.Problem('digits', model=CNN(channels=32))")
-    client.do("found = lk.calibrate(cluster, problem, 2.0, progress=False)")
+    client.do("found = lk.calibrate(cluster, problem, 1.0, progress=False)")
     size = client.ask("problem.objective().size")
     assert client.ask(f"found.costs.gradient({size}, 32)") > 0
     assert client.ask("found.model") == "CNN(channels=32, image=(8, 8))"

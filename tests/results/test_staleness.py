@@ -48,7 +48,7 @@ def test_equal_workers_that_push_then_pull_read_the_same_version(workers):
 @pytest.mark.parametrize(
     ("updates", "servers", "server_time"),
     [
-        (100_000, 1, None),
+        (20_000, 1, None),
         (20_000, 1, lk.distributions.Exponential(0.002)),
         (10_000, 3, lk.distributions.LogNormal(0.001, 1.0)),
     ],

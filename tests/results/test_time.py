@@ -82,6 +82,7 @@ def test_a_synchronous_step_waits_for_the_slowest(workers, rounds, checked):
 # faults ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(slow=1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("rate", "down"), [(0.1, 5.0), (0.2, 5.0)])
 def test_preempted_workers_are_available_for_the_share_of_renewal_theory(rate, down):

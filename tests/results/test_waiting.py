@@ -35,6 +35,7 @@ def a_step(trace):
 # K-sync and backup workers --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(slow=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("servers", [1, 2])
 def test_k_sync_and_k_batch_sync_save_the_waiting_of_the_formula(servers):

@@ -39,11 +39,11 @@ def connect(*endpoints: Endpoint) -> None:
 
 
 def run(endpoints: tuple[Endpoint, ...], done: Callable[[], Any]) -> None:
-    """Let the endpoints work until `done()`."""
+    """Let the endpoints work until `done()`. Only the last one waits if there is nothing to do, so that none waits for another."""
     while not done():
         for endpoint in endpoints:
             endpoint.flush()
-            endpoint.poll(0.001)
+            endpoint.poll(0.001 if endpoint is endpoints[-1] else 0.0)
 
 
 def sending_to(here: Endpoint, there: str) -> SendConnection:
