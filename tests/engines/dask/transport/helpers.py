@@ -39,7 +39,7 @@ def connect(*endpoints: Endpoint) -> None:
 
 
 def run(endpoints: tuple[Endpoint, ...], done: Callable[[], Any]) -> None:
-    """Let the endpoints work until `done()`. Only the last one waits if there is nothing to do, so that none waits for another."""
+    """Let the endpoints work until `done()`. If there is nothing to do, only the last one waits: none waits for another."""
     while not done():
         for endpoint in endpoints:
             endpoint.flush()
