@@ -215,6 +215,7 @@ def test_every_method_of_a_run_is_here():
         assert named <= good.keys() | {"self", "reference", "condition"}
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_of_a_run(name):
     def use(**given):

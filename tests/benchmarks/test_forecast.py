@@ -38,6 +38,7 @@ def test_every_point_can_be_planned():
         assert point.make_strategy().layout(point.problem(), cluster).roles, f"{point.kind} {point.name}"
 
 
+@pytest.mark.slow
 def test_a_forecast_counts_gradients_and_staleness_within_its_window():
     """Without any cost but the gradient of 1 ms, four asynchronous workers compute 4,000 gradients per second."""
     found = forecast_rate(CALIBRATION, Point("AsyncPS", 4, 1, (128,)))

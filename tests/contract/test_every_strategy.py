@@ -130,7 +130,7 @@ def test_one_run_of_every_strategy(engine, case):
         computed_the_same(run, lk.train(case.problem, case.strategy, cluster, case.limit("updates")).wait())
 
 
-@pytest.mark.sample(18)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("case", MORE.values(), ids=MORE)
 def test_budgets_of_every_kind_and_shapes_of_every_size(simulated, case):
     for budget in ("updates", "samples", "epochs"):

@@ -59,7 +59,7 @@ BY_SAMPLE = lk.Problem(
 BY_HAND = lk.Problem("digits", model=Weighted(), batch_size=8, dtype="float64")
 
 
-@pytest.mark.sample(8, slow=4)
+@pytest.mark.sample(4, slow=8)
 @pytest.mark.parametrize(
     "strategy",
     [s for s in DATA_PARALLEL if "PowerSGD" not in str(s.describe())],

@@ -64,6 +64,7 @@ def slow_calibration(monkeypatch, calibration):
 # calibration ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_lab_measures_its_cluster_and_compares_its_runs(lab):
     assert lab.calibration is None
     assert lab.comparison is None

@@ -54,5 +54,6 @@ def yields_to_an_engine(module):
     return any(isinstance(node, ast.Attribute) and ast.unparse(node) == "types.coroutine" for node in nodes)
 
 
+@pytest.mark.slow
 def test_effects_are_yielded_in_one_module():
     assert [m.stem for m in MODULES if yields_to_an_engine(m) and m.stem not in AWAITED_BY_ASYNCIO] == ["effects"]

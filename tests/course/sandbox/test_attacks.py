@@ -199,6 +199,7 @@ def graded(key, folder, names, harness):
     return {r.student.name: r.earned for r in grading.grade_all(key, handed, harness, 2)}
 
 
+@pytest.mark.slow
 def test_file_content_does_not_raise_scores(tmp_path, toy_key, here):
     assert graded(toy_key, tmp_path, SUBMISSIONS, Harness()) == POINTS
 

@@ -174,6 +174,7 @@ def test_advancing_to_infinity_ends_the_run():
     assert run.advance(float("inf")).stopped_by == "updates"
 
 
+@pytest.mark.slow
 def test_a_step_stops_on_the_way_and_is_taken_up_again():
     run = lk.train(
         TIMING, lk.SyncPS(), lk.SimulatedCluster(workers=50, compute=lk.distributions.Exponential(0.1)), ENDLESS

@@ -646,6 +646,7 @@ def goes_well(shape, seed, sequence):
             assert text, world.describe()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), sequence=sequences)
