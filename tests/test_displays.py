@@ -393,7 +393,7 @@ for name, make in shown.items():
         made = make()
         display(made)
     data = [{kind: str(value) for kind, value in each.data.items() if "widget" not in kind} for each in output.outputs]
-    found[name] = [data, output.stdout, list(files(made)) if hasattr(made, "savefig") else []]
+    found[name] = [data, output.stdout, list(files(made)) if name == "overview" else []]
 print(json.dumps(found))
 """
 
