@@ -15,6 +15,7 @@ NUMBERED = 22  # pixels: smaller cells have no number
 TOP, BELOW, EDGE, RECALL = 44, 60, 20, 62  # pixels: for the title, the names of columns, the margin, and the recalls
 LONGEST = 150  # pixels: of a name
 MOST = 300  # classes
+FULL = 0.65  # the largest opacity at which numbers are legible
 
 
 def matrix(counts: np.ndarray, names: Sequence[str], recall: np.ndarray, heading: str) -> LabFigure:
@@ -32,9 +33,9 @@ def matrix(counts: np.ndarray, names: Sequence[str], recall: np.ndarray, heading
     figure = blank(width, height)
     axes = figure.add_axes((left / width, BELOW / height, side / width, side / height))
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    shades = style.tinted(style.RED, share)
+    shades = style.tinted(style.RED, FULL * share)
     right = np.arange(classes)
-    shades[right, right] = style.tinted(style.BLUE, share[right, right])
+    shades[right, right] = style.tinted(style.BLUE, FULL * share[right, right])
     axes.imshow(shades, aspect="auto", interpolation="nearest", extent=(0, classes, classes, 0))
     for spine in axes.spines.values():
         spine.set_color(style.FAINT)
@@ -54,7 +55,6 @@ def matrix(counts: np.ndarray, names: Sequence[str], recall: np.ndarray, heading
     style.write(axes, classes + 8 / cell, -12 / cell, "recall", style.GREY, style.NORMAL, va="center")
     style.write(axes, -6 / cell, -12 / cell, "true class", style.GREY, style.NORMAL, ha="right", va="center")
     for i, j in np.argwhere(counts > 0) if cell >= NUMBERED else ():
-        colour = style.PAPER if share[i, j] > 0.55 else style.INK
-        style.write(axes, j + 0.5, i + 0.5, f"{counts[i, j]:,}", colour, ha="center", va="center")
+        style.write(axes, j + 0.5, i + 0.5, f"{counts[i, j]:,}", style.INK, ha="center", va="center")
     head(figure, 0, 4, "Confusion matrix", heading, width)
     return figure

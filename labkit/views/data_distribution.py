@@ -21,7 +21,7 @@ from .evaluation_samples import class_name, missing_text
 from .panel import Panel, Stops, moment
 
 GAP, BARS = 0.06, 0.22  # share of the width: between the cells and the bars, and the longest bar
-DARK = 0.7  # share of the darkest cell's value above which numbers are white
+PALE, FULL = 0.04, 0.7  # opacity of an empty cell, and the largest at which numbers are legible
 LETTER, LINE = 8.0, 13.0  # pixels: width of a digit in a cell, height of a line
 NARROW = 420  # pixels: below this width the caption is short
 
@@ -115,7 +115,7 @@ class DataDistributionPanel(Panel):
         first = cells * (1 + GAP) if columns else 0.0
         longest = cells * BARS if columns else 1.0
         part = counts / max(counts.max(), 2 * counts.mean(), 1.0)
-        self.image.set_data(style.tinted(style.BLUE, 0.04 + 0.9 * part) if columns else np.zeros((1, 1, 4)))
+        self.image.set_data(style.tinted(style.BLUE, PALE + (FULL - PALE) * part) if columns else np.zeros((1, 1, 4)))
         self.image.set_extent((0, cells, rows, 0) if columns else (0, 1e-9, rows, 0))
         ends, y = first + longest * totals / max(totals.max(), 1.0), np.arange(rows)
         thick = 0.3 if rows <= 16 else 0.42
@@ -125,9 +125,9 @@ class DataDistributionPanel(Panel):
         self.even.set_data([even, even] if rows > 1 else [], [0, rows] if rows > 1 else [])
         self.axes.set_xlim(0, first + longest)
         self.axes.set_ylim(rows, 0)
-        self._numbers(counts, part, columns)
+        self._numbers(counts, columns)
 
-    def _numbers(self, counts: np.ndarray, part: np.ndarray, columns: int) -> None:
+    def _numbers(self, counts: np.ndarray, columns: int) -> None:
         rows = len(counts)
         box, page = self.axes.get_position(), self.axes.get_figure().get_size_inches() * style.DPI  # type: ignore[union-attr]
         wide, high = box.width * page[0] / self.axes.get_xlim()[1], box.height * page[1] / rows
@@ -139,7 +139,7 @@ class DataDistributionPanel(Panel):
         if not columns or wide < LETTER * len(f"{counts.max():.0f}"):
             return
         for y, x in np.ndindex(counts.shape):
-            colour = style.PAPER if part[y, x] > DARK else style.INK if counts[y, x] else style.FAINT
+            colour = style.INK if counts[y, x] else style.FAINT
             self.words.append(
                 style.write(
                     self.axes, x + 0.5, y + 0.5, f"{counts[y, x]:.0f}", colour, style.SMALL, ha="center", va="center",

@@ -256,7 +256,7 @@ class TopologyPanel(Panel):
                     aside = half + 5 + style.width(words) / 2 if under else 0
                     text.set(text=words, x=x + aside, y=y if under else y + dy)
                     text.set_color(
-                        style.PAPER if node.server and k in busy and not dy and not node.condition else _ink(node)
+                        style.INK if node.server and k in busy and not dy and not node.condition else _ink(node)
                     )
         for text in texts:
             text.set_text("")
@@ -309,7 +309,7 @@ def _look(node: Node, busy: bool, focus: bool) -> tuple[str, str, float]:
     """Return (face, edge, width of the edge) of a node."""
     strong, pale = (
         (style.ORANGE, style.ORANGE_FILL) if node.slow or node.condition
-        else (style.GREEN, style.GREEN) if node.server
+        else (style.GREEN, style.GREEN_FILL) if node.server
         else (style.BLUE, style.BLUE_FILL)
     )  # fmt: skip
     return pale if busy and not node.condition else style.PAPER, strong, 2.6 if focus else 1.5

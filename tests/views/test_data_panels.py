@@ -8,11 +8,13 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
 import labkit as lk
+from labkit.confusion import confusion_of
 from labkit.trace import ledger
 from labkit.views import Plots, bare_figure, make_panel, overview, panel_figure
-from labkit.views.style import RED
+from labkit.views.style import INK, RED
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(6, slow=4)]
 
@@ -71,6 +73,44 @@ def texts(panel):
 
 def words(panel):
     return [text.get_text() for text in texts(panel)]
+
+
+def luminance(colour):
+    """As WCAG 2 defines it; `colour`: RGB from 0 to 1, shape (..., 3)."""
+    colour = np.asarray(colour, dtype=float)
+    linear = np.where(colour <= 0.04045, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def least_contrast(axes, ink, paper):
+    """The smallest contrast of this ink with a cell on a page of this colour."""
+    pixels = np.asarray(axes.images[0].get_array(), dtype=float)
+    over = pixels[..., 3:] * pixels[..., :3] + (1 - pixels[..., 3:]) * to_rgb(paper)
+    light, dark = (
+        np.maximum(luminance(over), luminance(to_rgb(ink))),
+        np.minimum(luminance(over), luminance(to_rgb(ink))),
+    )
+    return ((light + 0.05) / (dark + 0.05)).min()
+
+
+def test_numbers_are_legible_on_the_fullest_cells(traces):
+    """At least 4.5:1, as WCAG 2 asks, on a white page and on a dark one, where the browser inverts the ink."""
+    confusion = confusion_of(np.array([0, 0, 1, 1, 1]), np.array([0, 0, 0, 0, 0]), ("a", "b")).figure()
+    uneven = finished(lk.Problem("moons", hidden=(8,), partition="by-label:0.05"), workers=2)
+    cells = {
+        "gradient_flow": drawn("gradient_flow", traces["diverged"], 4_000_000_000)[
+            0
+        ].axes,  # norms differ more than fourfold
+        "data_distribution": drawn("data_distribution", uneven)[0].axes,
+        "confusion": confusion.axes[0],
+    }
+    found = {}
+    for name, axes in cells.items():
+        assert INK in {text.get_color() for text in axes.texts if text.get_text()[:1].isdigit()}, name
+        assert np.asarray(axes.images[0].get_array())[..., 3].max() > 0.4, name
+        for page, ink, paper in (("light", INK, "#ffffff"), ("dark", "#cfd7e3", "#141414")):
+            found[name, page] = least_contrast(axes, ink, paper)
+    assert {where: round(float(value), 2) for where, value in found.items() if value < 4.5} == {}
 
 
 @pytest.mark.parametrize("run", RUNS)
