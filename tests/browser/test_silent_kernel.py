@@ -26,11 +26,16 @@ def page(notebook):
 
 @contextmanager
 def silent(page):
-    """While the kernel is suspended."""
+    """While the kernel is suspended, with a moving run and all panels drawn in their present size."""
+    page.lab().locator(".lk-live").wait_for()
+    page.await_layout()
     kernel = page.kernel("__import__('os').getpid()")
     os.kill(kernel, signal.SIGSTOP)
     try:
         yield
+    except BaseException:
+        page.screenshot("failed-while-silent")  # the kernel continues before the report is made
+        raise
     finally:
         os.kill(kernel, signal.SIGCONT)
 
@@ -40,7 +45,6 @@ def await_ages(page, condition):
 
 
 def test_panels_say_how_old_they_are_and_that_they_wait_for_a_new_size(page):
-    page.await_kernel("lab.view().state == 'running'")
     await_ages(page, "{0}.every(text => !text)")
     with silent(page):
         await_ages(page, r"{0}.every(text => /^\d+ s old$/.test(text))")
