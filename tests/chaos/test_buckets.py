@@ -32,7 +32,7 @@ def faults_of(rng, workers):
     return found
 
 
-@pytest.mark.sample(6, slow=6)
+@pytest.mark.sample(2, slow=10)
 @pytest.mark.parametrize("seed", range(200))
 def test_the_ledger_closes_after_faults_during_a_bucket(seed, oracle):
     rng = random.Random(seed)
@@ -58,7 +58,7 @@ def test_the_ledger_closes_after_faults_during_a_bucket(seed, oracle):
         assert len({replica.values.tobytes() for replica in replicas if replica.version == version}) == 1
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["pause", "freeze", "step", "stop", "fork"])
 def test_commands_in_the_middle_of_a_bucket(command, oracle):
     """The run is stopped 100 times within a few steps, and continues as if nothing had happened."""

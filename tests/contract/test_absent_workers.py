@@ -64,7 +64,7 @@ def numbers(run):
     }  # fmt: skip
 
 
-@pytest.mark.sample(16, slow=8)  # each strategy once or twice, the limits in turn
+@pytest.mark.sample(8, slow=16)  # together each strategy once or twice, the limits in turn
 @each
 @pytest.mark.parametrize(
     "limit", [{"updates": 30}, {"samples": 900}, {"seconds": 0.5}], ids=lambda limit: next(iter(limit))

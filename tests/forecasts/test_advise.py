@@ -408,6 +408,7 @@ def test_an_embedding_table_is_sparse_and_dense_layers_are_dense():
     assert "below it" in lk.advise(CLICKS, cluster, ["sync-ps"]).answers[0]
 
 
+@pytest.mark.slow
 def test_equal_times_are_answered_with_either_and_sparse_rows_belong_on_servers():
     free = lk.advise(CLICKS, lk.SimulatedCluster(workers=4, compute=0.01))
     assert free.answers[0].startswith("Dense or sparse? Either:")
@@ -467,6 +468,7 @@ def test_invalid_arguments_are_refused_with_what_is_allowed(arguments, message):
         lk.advise(**{"problem": FLAT, "cluster": lk.SimulatedCluster(workers=2)} | arguments)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("workers", "shape"), [(4, "2x2"), (6, "3x2"), (9, "3x3")])
 def test_the_default_shape_of_hybrid_divides_the_number_of_workers(workers, shape):
     wide = lk.advise(LAYERS, lk.SimulatedCluster(workers=workers, compute=0.01))

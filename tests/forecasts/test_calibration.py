@@ -54,6 +54,7 @@ def test_the_distribution_of_gradients_is_found(found):
     np.testing.assert_allclose(np.quantile(factors, [0.1, 0.9]), [0.92, 1.08], atol=0.015)
 
 
+@pytest.mark.slow
 def test_a_problem_whose_size_has_no_variants():
     truth = lk.Costs(lk.WorkCost(1e-3), cores=2, speeds=(2.0, 1.0), hosts=2)
     made = lk.calibrate(lk.SimulatedCluster(compute=None, costs=truth), "quadratic", 1.0)
@@ -61,6 +62,7 @@ def test_a_problem_whose_size_has_no_variants():
     assert made.costs.speeds == (1.0, 0.5)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_an_own_model_is_measured_without_that_of_networks(monkeypatch):
     """Its time is not that of a network of its size, as that of a convolution. Messages and updates are."""
 

@@ -184,7 +184,7 @@ def check_advice(strategy, workers):
 ADVISED = ["sync-ps", "async-ps", "ring-all-reduce", "bucketed-all-reduce"]
 
 
-@pytest.mark.sample(2, slow=2)
+@pytest.mark.sample(1, slow=3)
 @pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("strategy", ADVISED)
 def test_advice_agrees_with_forecasts(workers, strategy):

@@ -82,7 +82,7 @@ def test_the_roles_are_those_of_labkit_word_for_word(name, role):
     assert body(getattr(getattr(one_page, name), role)) == body(getattr(getattr(lk, name), role))
 
 
-@pytest.mark.sample(8, slow=15)
+@pytest.mark.sample(4, slow=19)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
     ("strategy", "kind"), STRATEGIES, ids=["async", "sync", "sync, sum", "sync, accumulated", "async, accumulated"]

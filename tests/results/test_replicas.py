@@ -117,6 +117,7 @@ def test_with_an_outer_step_of_sgd_at_rate_one_diloco_is_local_sgd_to_the_last_b
     assert trained(lk.LocalSGD(learning_rate=0.2, outer="momentum:0"), 40, problem).result().parameters.tobytes() != one
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("partition", ["even", "by-label:0.3"])
 def test_diloco_reaches_a_lower_loss_with_a_twentieth_of_the_communication(partition):
     """On digits with 4 workers, 200 steps: 3 outer steps of DiLoCo (H = 50) against 199 averages (H = 1) and against 3."""

@@ -316,6 +316,7 @@ def test_k_async_learners_of_a_step_are_distinct(k):
         assert len(set(sender[version == v].tolist())) == k == (version == v).sum()
 
 
+@pytest.mark.sample(2, slow=6)
 @pytest.mark.parametrize(
     "compute",
     [lk.distributions.Exponential(0.01), lk.distributions.LogNormal(0.01, 1.0)],

@@ -34,6 +34,7 @@ RATES = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_not_sent_stays_in_the_memory():
     """x - memory = x0 - sum of rate x gradient, after each of 1,000 steps."""
     for codec, course in product(WITH_MEMORY, RATES):

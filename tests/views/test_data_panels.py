@@ -129,6 +129,7 @@ def test_every_text_is_inside_and_none_lies_on_another(traces, name, run):
         assert not np.any(x & y & ~np.eye(len(edges), dtype=bool))
 
 
+@pytest.mark.sample(2, slow=2)
 @pytest.mark.parametrize("name", NAMES)
 def test_titles_fit_above_their_panels(traces, name):
     for trace in (traces["digits"], traces["many"]):

@@ -196,6 +196,7 @@ class TestContinuing:
         assert sorted(quick) == ["ada", "bob"]
         assert "2 results in it have another reference notebook, variant or version" in done.stderr
 
+    @pytest.mark.slow
     def test_only_grades_one_student_again(self, tmp_path, quick):
         handed_in(tmp_path, ada="7", bob="8", eve="7")
         self.grade(tmp_path)

@@ -349,6 +349,7 @@ class TestEveryFirstNameHasARow:
         self.check(found.found, held, lambda each: each.student.key.removeprefix(f"{tmp_path}/"))
         assert not [warning for warning in found.warnings if "platform" in warning]
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("pattern", ["{}", "{}_{}_assignsubmission_file_"])
     @pytest.mark.parametrize("turn", range(0, len(HELD), 4))
     def test_in_a_zip(self, tmp_path, pattern, turn):
@@ -494,6 +495,7 @@ class TestNamesChosenByStudents:
 class TestAttempts:
     """The platform's data decide which notebook of a student counts, never a file name or zip of the student."""
 
+    @pytest.mark.slow
     def test_canvas_attempts_are_ordered_by_upload_number(self, tmp_path):
         members = {
             "ada_1_30_a.ipynb": answering("30"),

@@ -117,6 +117,7 @@ def test_values_that_imitate_the_answer_are_refused(patient_server):
 DUMMIES = "for _ in range(9): await ctx.compute(int, cost=1e-8)"
 
 
+@pytest.mark.slow
 def test_a_worker_cannot_hide_its_lead(patient_server):
     """A slow worker cannot increase its iteration count with empty work."""
     made = shared_answers([solution(put(worker=DUMMIES), X="class")], patient_server).defined("q")["X"]

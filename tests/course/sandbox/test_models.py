@@ -149,6 +149,7 @@ seen(2.0)
     assert [line.count(",") for line in printed] == [0, 0, 1, 0]  # it remembers the visible call
 
 
+@pytest.mark.slow
 def test_the_processes_of_a_model_end_with_it(patient_server):
     with shared_answers([solution(RIGHT, X="class")], patient_server) as answers:
         made = answers.defined("q")["X"]
