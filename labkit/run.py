@@ -384,7 +384,10 @@ class Run(HasDescription):
         return self
 
     def pause(self) -> Self:
-        """Suspend every role between two effects. Engine time does not advance during a pause."""
+        """Suspend every role between two effects. Engine time does not advance during a pause.
+
+        On processes, the last updates before the pause may be counted a moment after this method has returned.
+        """
         if not self.done:
             self.engine.execute(Pause())
         return self
